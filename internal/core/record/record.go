@@ -1,0 +1,63 @@
+// Package record is the content of a windows journal: what the windower says about an
+// events journal, in one deterministic encoding. The bytes of a record are a pure
+// function of the events journal; epochs, commit times and message boundaries never
+// enter them.
+package record
+
+import (
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+)
+
+// Kind tells records apart; it is the first byte of an encoded record.
+type Kind byte
+
+// Kinds of records.
+const (
+	KindProposal Kind = 1 // a revision proposed for acceptance
+	KindLate     Kind = 2 // an (event, window) pair that was TOO_LATE
+	KindConflict Kind = 3 // an event whose id is taken by another payload
+	KindRefused  Kind = 4 // answer to a REOPEN (reserved)
+)
+
+// Place is where a record of the events journal stands.
+type Place struct {
+	Seq   uint64
+	Index uint32
+}
+
+// EventRef names one event and where it stands.
+type EventRef struct {
+	Source          string
+	ID              string
+	Key             string
+	SourcePartition uint32
+	SourceOffset    uint64
+	EventTime       envelope.EventTime
+	Digest          [32]byte
+	Op              envelope.Op
+	Withdraws       string // retractions: the id of the target
+	Place           Place
+}
+
+// Late is a refused (event, window) pair; the reconciler owes it a disposition.
+type Late struct {
+	Event  EventRef
+	Window revision.Window
+	W      envelope.EventTime // the watermark that made it too late
+	None   bool               // no window took the event
+}
+
+// Conflict is an event that was refused because its id is taken.
+type Conflict struct {
+	Event EventRef
+	Rule  string   // other-digest, second-retraction, retract-digest, withdrawn-id
+	First [16]byte // first 16 bytes of the digest of the event that stays
+}
+
+// Record is one decoded record: exactly one field is set.
+type Record struct {
+	Proposal *revision.Revision // static fields (stream, job, generation, policy digest) are left to the reader
+	Late     *Late
+	Conflict *Conflict
+}

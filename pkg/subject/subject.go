@@ -1,0 +1,226 @@
+// Package subject builds and parses every stream, subject, bucket and header name that
+// Tidemark uses. No other package writes such a name as a literal.
+package subject
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Headers on messages.
+const (
+	HeaderSchema       = "Tm-Schema"            // type of the payload, e.g. revision.v1
+	HeaderContentType  = "Content-Type"         // of ingest requests
+	HeaderSource       = "Tm-Source"            // ingest requests: event source
+	HeaderPartition    = "Tm-Partition"         // ingest requests: source partition number
+	HeaderIDPath       = "Tm-Id-Path"           // ingest requests: JSON Pointer to the id in plain records
+	HeaderResumeToken  = "Tm-Resume-Token"      // send: names one file
+	HeaderResumeLine   = "Tm-Resume-Line"       // send: last line of the request
+	HeaderFinish       = "Tm-Finish"            // send: no event follows in this source partition
+	HeaderExpectStream = "Nats-Expected-Stream" // every publish carries it
+	HeaderExpectSeq    = "Nats-Expected-Last-Sequence"
+	HeaderExpectSubSeq = "Nats-Expected-Last-Subject-Sequence"
+	HeaderBatchID      = "Nats-Batch-Id"
+	HeaderBatchSeq     = "Nats-Batch-Sequence"
+	HeaderBatchCommit  = "Nats-Batch-Commit"
+	HeaderTraceParent  = "traceparent"
+)
+
+// Buckets and the audit stream, shared by all business streams.
+const (
+	ConfigBucket   = "tm_config"
+	LeaseBucket    = "tm_leases"
+	SnapshotBucket = "tm_snapshots"
+	AuditStream    = "TM_AUDIT"
+	AuditAll       = "tm.audit.>"
+)
+
+// Escape writes every byte outside [A-Za-z0-9_-] as =XX so that any text is one subject token.
+func Escape(text string) string {
+	clean := true
+	for i := 0; i < len(text); i++ {
+		if !plain(text[i]) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text) + 8)
+	for i := 0; i < len(text); i++ {
+		if c := text[i]; plain(c) {
+			b.WriteByte(c)
+		} else {
+			const hex = "0123456789ABCDEF"
+			b.WriteByte('=')
+			b.WriteByte(hex[c>>4])
+			b.WriteByte(hex[c&15])
+		}
+	}
+	return b.String()
+}
+
+// Unescape reads what Escape wrote.
+func Unescape(token string) (string, error) {
+	if !strings.Contains(token, "=") {
+		return token, nil
+	}
+	out := make([]byte, 0, len(token))
+	for i := 0; i < len(token); i++ {
+		if token[i] != '=' {
+			out = append(out, token[i])
+			continue
+		}
+		if i+2 >= len(token) {
+			return "", fmt.Errorf("subject token %q ends inside an escape", token)
+		}
+		hi, lo := unhex(token[i+1]), unhex(token[i+2])
+		if hi < 0 || lo < 0 {
+			return "", fmt.Errorf("subject token %q holds a bad escape at byte %d", token, i)
+		}
+		out = append(out, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(out), nil
+}
+
+func plain(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-'
+}
+
+func unhex(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// PP writes a key partition as 00, 01, ….
+func PP(partition int) string { return fmt.Sprintf("%02d", partition) }
+
+// EventsStream names the JetStream stream of one key partition's events journal.
+func EventsStream(bs string, pp int) string { return "TM_" + bs + "_EVT_" + PP(pp) }
+
+// Events is the subject of one key partition's events journal.
+func Events(bs string, pp int) string { return "tm." + bs + ".events." + PP(pp) }
+
+// QuarantineStream names the stream of quarantined events.
+func QuarantineStream(bs string) string { return "TM_" + bs + "_QUA" }
+
+// Quarantine is the subject of one reason.
+func Quarantine(bs, reason string) string { return "tm." + bs + ".quarantine." + reason }
+
+// QuarantineAll covers every reason.
+func QuarantineAll(bs string) string { return "tm." + bs + ".quarantine.>" }
+
+// SourcesStream names the stream of claims and checkpoints of source partitions.
+func SourcesStream(bs string) string { return "TM_" + bs + "_SRC" }
+
+// Source is the subject of one source partition in the sources journal.
+func Source(bs, source string, partition uint32) string {
+	return fmt.Sprintf("tm.%s.sources.%s.%d", bs, Escape(source), partition)
+}
+
+// SourcesAll covers every source partition.
+func SourcesAll(bs string) string { return "tm." + bs + ".sources.>" }
+
+// WindowsStream names the windows journal of one job, generation and key partition.
+func WindowsStream(bs, job string, gen, pp int) string {
+	return fmt.Sprintf("TM_%s_WIN_%s_%d_%s", bs, job, gen, PP(pp))
+}
+
+// Windows is the subject of one windows journal.
+func Windows(bs, job string, gen, pp int) string {
+	return fmt.Sprintf("tm.%s.windows.%s.%d.%s", bs, job, gen, PP(pp))
+}
+
+// RevisionsStream names the public stream of accepted revisions.
+func RevisionsStream(bs string) string { return "TM_" + bs + "_REV" }
+
+// Revision is the subject on which revisions of one key are published.
+func Revision(bs, job string, gen, pp int, key string) string {
+	return fmt.Sprintf("tm.%s.revisions.%s.%d.%s.%s", bs, job, gen, PP(pp), Escape(key))
+}
+
+// RevisionsOf covers all keys of one job, generation and key partition.
+func RevisionsOf(bs, job string, gen, pp int) string {
+	return fmt.Sprintf("tm.%s.revisions.%s.%d.%s.*", bs, job, gen, PP(pp))
+}
+
+// RevisionsAll covers every revision of a business stream.
+func RevisionsAll(bs string) string { return "tm." + bs + ".revisions.>" }
+
+// ParseRevision takes a revision's subject apart.
+func ParseRevision(text string) (bs, job string, gen, pp int, key string, err error) {
+	tokens := strings.Split(text, ".")
+	if len(tokens) != 7 || tokens[0] != "tm" || tokens[2] != "revisions" {
+		return "", "", 0, 0, "", fmt.Errorf("subject %q is none of a revision", text)
+	}
+	if _, err := fmt.Sscanf(tokens[4]+" "+tokens[5], "%d %d", &gen, &pp); err != nil {
+		return "", "", 0, 0, "", fmt.Errorf("subject %q holds a bad generation or partition: %w", text, err)
+	}
+	key, err = Unescape(tokens[6])
+	return tokens[1], tokens[3], gen, pp, key, err
+}
+
+// Commits is the literal fence subject: CLAIM and COMMIT of one job, generation and key partition.
+func Commits(bs, job string, gen, pp int) string {
+	return fmt.Sprintf("tm.%s.commits.%s.%d.%s", bs, job, gen, PP(pp))
+}
+
+// CommitsAll covers every fence subject.
+func CommitsAll(bs string) string { return "tm." + bs + ".commits.>" }
+
+// Alias is the subject of a job's canonical alias.
+func Alias(bs, job string) string { return "tm." + bs + ".alias." + job }
+
+// AliasAll covers every alias.
+func AliasAll(bs string) string { return "tm." + bs + ".alias.>" }
+
+// EarlyStream names the memory stream of previews.
+func EarlyStream(bs string) string { return "TM_" + bs + "_EARLY" }
+
+// EarlyAll covers every preview.
+func EarlyAll(bs string) string { return "tm." + bs + ".early.>" }
+
+// Ingest is where the owner of a source partition answers requests that push events.
+func Ingest(bs, source string, partition uint32) string {
+	return fmt.Sprintf("tm.%s.ingest.%s.%d", bs, Escape(source), partition)
+}
+
+// IngestFlush asks every ingest process to write its marks now and to say how far the
+// events journals reach.
+func IngestFlush(bs string) string { return "tm." + bs + ".ingest-flush" }
+
+// Query is where projectors answer queries about one business stream; verb is one of
+// "windows", "history", "status".
+func Query(bs, verb string) string { return "tm." + bs + ".query." + verb }
+
+// WindowerStatus is where the owner of a windows journal answers questions about its state.
+func WindowerStatus(bs, job string, gen, pp int) string {
+	return fmt.Sprintf("tm.%s.windower.%s.%d.%s", bs, job, gen, PP(pp))
+}
+
+// Audit is the subject of one mutating command.
+func Audit(bs, verb string) string {
+	if bs == "" {
+		bs = "_"
+	}
+	return "tm.audit." + bs + "." + verb
+}
+
+// ConfigStream is the key of a business stream's document in ConfigBucket.
+func ConfigStream(bs string) string { return "stream." + bs }
+
+// ConfigPolicy is the key of a policy generation's document in ConfigBucket.
+func ConfigPolicy(bs, job string, gen int) string {
+	return fmt.Sprintf("policy.%s.%s.%d", bs, job, gen)
+}
+
+// Lease is the key of a lease in LeaseBucket.
+func Lease(role, bs, unit string) string { return role + "." + bs + "." + Escape(unit) }

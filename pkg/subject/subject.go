@@ -152,6 +152,16 @@ func RevisionsOf(bs, job string, gen, pp int) string {
 	return fmt.Sprintf("tm.%s.revisions.%s.%d.%s.*", bs, job, gen, PP(pp))
 }
 
+// RevisionsOfGeneration covers all revisions of one job and generation.
+func RevisionsOfGeneration(bs, job string, gen int) string {
+	return fmt.Sprintf("tm.%s.revisions.%s.%d.>", bs, job, gen)
+}
+
+// RevisionsOfKey covers one key for a reader that does not know its key partition.
+func RevisionsOfKey(bs, job string, gen int, key string) string {
+	return fmt.Sprintf("tm.%s.revisions.%s.%d.*.%s", bs, job, gen, Escape(key))
+}
+
 // RevisionsAll covers every revision of a business stream.
 func RevisionsAll(bs string) string { return "tm." + bs + ".revisions.>" }
 
@@ -171,6 +181,11 @@ func ParseRevision(text string) (bs, job string, gen, pp int, key string, err er
 // Commits is the literal fence subject: CLAIM and COMMIT of one job, generation and key partition.
 func Commits(bs, job string, gen, pp int) string {
 	return fmt.Sprintf("tm.%s.commits.%s.%d.%s", bs, job, gen, PP(pp))
+}
+
+// CommitsOf covers the fence subjects of one job and generation.
+func CommitsOf(bs, job string, gen int) string {
+	return fmt.Sprintf("tm.%s.commits.%s.%d.*", bs, job, gen)
 }
 
 // CommitsAll covers every fence subject.

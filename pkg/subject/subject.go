@@ -15,6 +15,7 @@ const (
 	HeaderPartition    = "Tm-Partition"         // ingest requests: source partition number
 	HeaderIDPath       = "Tm-Id-Path"           // ingest requests: JSON Pointer to the id in plain records
 	HeaderResumeToken  = "Tm-Resume-Token"      // send: names one file
+	HeaderResumeFrom   = "Tm-Resume-From"       // send: last line of the request before, 0 for the first
 	HeaderResumeLine   = "Tm-Resume-Line"       // send: last line of the request
 	HeaderFinish       = "Tm-Finish"            // send: no event follows in this source partition
 	HeaderExpectStream = "Nats-Expected-Stream" // every publish carries it
@@ -24,6 +25,9 @@ const (
 	HeaderBatchSeq     = "Nats-Batch-Sequence"
 	HeaderBatchCommit  = "Nats-Batch-Commit"
 	HeaderTraceParent  = "traceparent"
+	HeaderRetryAfter   = "Retry-After"
+	// PrefixCloudEvent stands before attributes of binary-mode CloudEvents.
+	PrefixCloudEvent = "ce-"
 )
 
 // Buckets and the audit stream, shared by all business streams.

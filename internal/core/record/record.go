@@ -2,9 +2,14 @@
 // events journal, in one deterministic encoding. The bytes of a record are a pure
 // function of the events journal; epochs, commit times and message boundaries never
 // enter them.
+//
+// A record is its kind in one byte and a protobuf message of pkg/schema/journal.proto.
+// Fields stand in ascending order, zero values are left out, so one content has one
+// encoding.
 package record
 
 import (
+	"github.com/tidemark-mesh/tidemark/internal/core/identity"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -55,9 +60,32 @@ type Conflict struct {
 	First [16]byte // first 16 bytes of the digest of the event that stays
 }
 
-// Record is one decoded record: exactly one field is set.
+// Record is one decoded record: exactly one of the pointers is set.
 type Record struct {
-	Proposal *revision.Revision // static fields (stream, job, generation, policy digest) are left to the reader
+	// Proposal lacks what Static.Fill sets: stream, job, generation and its digest,
+	// both ids and the aggregateDigest; and what only acceptance adds: epoch and traceparent.
+	Proposal *revision.Revision
+	Digest   revision.Digest // of the Proposal, as its author computed it
 	Late     *Late
 	Conflict *Conflict
+}
+
+// Static is what all proposals of one windows journal have in common; records leave it out.
+type Static struct {
+	Stream           string
+	Job              string
+	PolicyGeneration string // "<job>@<gen>"
+	PolicyDigest     string
+}
+
+// Fill sets the fields of a decoded proposal that follow from s and from the proposal
+// itself. Afterwards r.ComputeDigest must answer the digest carried by the record;
+// anything else is damage.
+func (s *Static) Fill(r *revision.Revision) {
+	r.Stream, r.Job = s.Stream, s.Job
+	r.PolicyGeneration, r.PolicyDigest = s.PolicyGeneration, s.PolicyDigest
+
+	r.LogicalWindowID = identity.LogicalWindow(s.Stream, r.Key, r.Window.Start, r.Window.End)
+	r.ProjectionID = identity.Projection(r.LogicalWindowID, s.PolicyGeneration)
+	r.AggregateDigest = revision.ValueDigest(r.Value)
 }

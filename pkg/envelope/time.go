@@ -79,12 +79,12 @@ func ParseEventTime(text string) (EventTime, error) {
 	case "+inf":
 		return MaxEventTime, nil
 	}
-	parsed, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	t, fine, ok := ParseRFC3339(text)
+	switch {
+	case !ok:
 		return 0, fmt.Errorf("%q is no RFC 3339 time such as 2026-11-30T10:00:00Z", text)
-	}
-	if parsed.Nanosecond()%1000 != 0 {
+	case fine:
 		return 0, fmt.Errorf("%q is finer than a microsecond", text)
 	}
-	return EventTime(parsed.UnixMicro()), nil
+	return t, nil
 }

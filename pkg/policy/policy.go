@@ -7,19 +7,6 @@ import "github.com/tidemark-mesh/tidemark/pkg/envelope"
 // APIVersion is the version every document states.
 const APIVersion = "tidemark/v1"
 
-// Duration is a length of time in microseconds, never negative.
-type Duration int64
-
-// Units of Duration.
-const (
-	Microsecond Duration = 1
-	Millisecond          = 1000 * Microsecond
-	Second               = 1000 * Millisecond
-	Minute               = 60 * Second
-	Hour                 = 60 * Minute
-	Day                  = 24 * Hour
-)
-
 // ValueType is the declared type of a value.
 type ValueType string
 
@@ -134,8 +121,8 @@ type StreamTimePolicy struct {
 	RetainIDs       Duration
 	RetainRaw       Duration // 0 = unlimited
 	CorrectionMode  string
-	RebuildLimit    int64
-	TopologyChange  bool
+	RebuildLimit    int64 // events that one rebuild may read before an operator is asked
+	TopologyChange  bool  // source partition counts may differ from the previous generation's
 }
 
 // PolicyGeneration answers "<job>@<gen>".

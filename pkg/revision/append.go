@@ -3,56 +3,12 @@ package revision
 import (
 	"encoding/hex"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
-// appendString writes a JSON string with the fewest escapes (RFC 8785): quote, backslash
-// and control characters; everything else stands as it is. Bytes that are no UTF-8
-// become U+FFFD, since JSON cannot hold them.
-func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	from := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		switch {
-		case c >= utf8.RuneSelf:
-			if r, size := utf8.DecodeRuneInString(s[i:]); r != utf8.RuneError || size > 1 {
-				i += size
-				continue
-			}
-			dst = append(append(dst, s[from:i]...), "\ufffd"...)
-		case c < ' ' || c == '"' || c == '\\':
-			dst = appendEscape(append(dst, s[from:i]...), c)
-		default:
-			i++
-			continue
-		}
-		i++
-		from = i
-	}
-	return append(append(dst, s[from:]...), '"')
-}
-
-func appendEscape(dst []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(dst, '\\', c)
-	case '\b':
-		return append(dst, `\b`...)
-	case '\t':
-		return append(dst, `\t`...)
-	case '\n':
-		return append(dst, `\n`...)
-	case '\f':
-		return append(dst, `\f`...)
-	case '\r':
-		return append(dst, `\r`...)
-	}
-	const digits = "0123456789abcdef"
-	return append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
-}
+// appendString writes a JSON string in the one form of canonical JSON. s must be valid UTF-8.
+func appendString(dst []byte, s string) []byte { return envelope.AppendJSONString(dst, s) }
 
 func appendDigest(dst []byte, d Digest) []byte {
 	return append(d.append(append(dst, '"')), '"')

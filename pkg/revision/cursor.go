@@ -320,7 +320,10 @@ func (c *cursor) time() envelope.EventTime {
 	if c.err != nil {
 		return 0
 	}
-	t, err := envelope.ParseEventTime(text)
+	if t, fine, ok := envelope.ParseRFC3339(text); ok && !fine {
+		return t
+	}
+	t, err := envelope.ParseEventTime(text) // the bounds, and errors in words
 	if err != nil {
 		c.fail("%v", err)
 	}

@@ -2,6 +2,7 @@ package revision
 
 import (
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
@@ -40,6 +41,8 @@ func (r *Revision) brokenName() string {
 		return "policy generation and policy digest must both be named"
 	case len(r.Key) < 1 || len(r.Key) > 256:
 		return fmt.Sprintf("the key has %d bytes; it must have 1 to 256", len(r.Key))
+	case !utf8.ValidString(r.Key) || !utf8.ValidString(r.TraceParent):
+		return "key and traceparent must be valid UTF-8"
 	case r.Window.Start >= r.Window.End:
 		return "the window must start before it ends"
 	case !isID(r.LogicalWindowID):

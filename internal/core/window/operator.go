@@ -1,13 +1,64 @@
 package window
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidemark-mesh/tidemark/internal/core/aggregate"
+	"github.com/tidemark-mesh/tidemark/internal/core/identity"
+	"github.com/tidemark-mesh/tidemark/internal/core/watermark"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
+// CoreVersion is raised whenever the pure core could produce other records from the
+// same journal. A generation pins it at its first apply.
+const CoreVersion = 1
+
+// maxRangedPartitions is the number of source partitions of a policy above which
+// revisions carry no offset ranges.
+const maxRangedPartitions = 16
+
 // Operator is the state machine of one (policy generation, key partition).
-type Operator struct{}
+type Operator struct {
+	cfg      Config
+	size     int64 // of a window, microseconds
+	offset   int64
+	lateness int64 // L
+	program  []aggregate.Compiled
+	argument []int          // per result: place of its value in the open frame's Values, or -1
+	sources  map[string]int // source to the place of its partition 0 in ranges, or 0
+	counts   map[string]int // source to its number of partitions
+	ranges   []revision.OffsetRange
+
+	tracker *watermark.Tracker
+	writers map[string]*writerFrames
+	keys    *keyTable
+	ids     idIndex
+	panes   map[int64]*pane
+	order   []*pane // by start, hence by end
+	last    *pane   // of the last event
+	dirty   int     // windows whose correction waits
+	removed []removedPane
+
+	seq, nextIndex uint64 // the open frame (0 = none) and the record to come in it
+	pos            revision.InputPosition
+	frame          frameView
+	source         string // of the last event that was ours
+
+	w, data  envelope.EventTime // of the last mark whose outputs were all taken
+	totals   totals
+	idDigest [16]byte
+
+	out    []byte // the one output of an event, not yet taken
+	plan   firePlan
+	failed error
+
+	trackerChanged bool
+	scratch        revision.Revision // of fireNext: its slices are used again
+}
 
 // Config is what an Operator is a function of, beside the journal.
 type Config struct {
@@ -17,93 +68,227 @@ type Config struct {
 	Partition    int    // key partition
 }
 
+// frameView is what the open frame's header says for this policy.
+type frameView struct {
+	writer     string
+	extractors []string
+	values     []string
+	time       int // place of the policy's extractor, or -1
+}
+
 // New answers an empty Operator, or an error when the policy needs what this version
 // of the core cannot do.
-func New(cfg Config) (*Operator, error) { panic("contract only") }
+func New(cfg Config) (*Operator, error) {
+	p := cfg.Policy
+	if p.Window.Kind != policy.Tumbling {
+		return nil, fmt.Errorf("policy %s asks for %s windows: this version computes tumbling windows only", p.PolicyGeneration(), p.Window.Kind)
+	}
+	if p.Window.Size <= 0 {
+		return nil, fmt.Errorf("policy %s: the window size must be above 0", p.PolicyGeneration())
+	}
+	program, err := aggregate.Compile(cfg.Stream, p)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.PolicyGeneration(), err)
+	}
+	keys := newKeyTable()
+	o := &Operator{
+		cfg: cfg, size: int64(p.Window.Size), offset: int64(p.Window.Offset), lateness: int64(p.AllowedLateness),
+		program: program, tracker: watermark.New(p), writers: make(map[string]*writerFrames),
+		keys: &keys, ids: newIDIndex(int64(p.RetainIDs), &keys), panes: make(map[int64]*pane),
+		pos: revision.InputPosition{Seq: 1}, w: envelope.MinEventTime, data: envelope.MinEventTime,
+		argument: make([]int, len(program)), trackerChanged: true,
+	}
+	o.setSources(p.Sources)
+	return o, nil
+}
+
+// setSources lays out the offset ranges: by source, then partition, as revisions show them.
+func (o *Operator) setSources(refs []policy.SourceRef) {
+	o.sources, o.counts = make(map[string]int, len(refs)), make(map[string]int, len(refs))
+	refs = slices.Clone(refs)
+	slices.SortFunc(refs, func(a, b policy.SourceRef) int { return strings.Compare(a.Name, b.Name) })
+	total := 0
+	for _, s := range refs {
+		o.sources[s.Name], o.counts[s.Name] = total, s.Partitions
+		total += s.Partitions
+	}
+	if total > maxRangedPartitions {
+		return
+	}
+	for _, s := range refs {
+		for n := range s.Partitions {
+			o.ranges = append(o.ranges, revision.OffsetRange{Source: s.Name, Partition: uint32(n)})
+		}
+	}
+}
 
 // BeginFrame tells the operator which frame the next records stand in: seq is the
-// journal sequence. It answers false when the frame must be skipped because its number
-// was had before (a resend after a lost acknowledgement).
-func (o *Operator) BeginFrame(seq uint64, f *envelope.Frame) (fresh bool) { panic("contract only") }
+// journal sequence. It answers false when the frame must be skipped: its number was had
+// before (a resend after a lost acknowledgement), or the position is past it. After
+// Restore, BeginFrame of the frame in which the position stands answers true, and
+// Apply goes on at Position().Index.
+func (o *Operator) BeginFrame(seq uint64, f *envelope.Frame) (fresh bool) {
+	if o.failed != nil {
+		return true // Apply answers why
+	}
+	again := seq == o.seq && o.seq != 0
+	switch {
+	case again:
+	case seq < o.pos.Seq:
+		return false
+	case o.seq != 0:
+		o.failed = fmt.Errorf("frame at sequence %d begins before the frame at %d was ended", seq, o.seq)
+		return true
+	case f.Writer == "":
+	case f.Number == 0:
+		o.failed = fmt.Errorf("events journal %s/%02d, sequence %d: the frame of writer %s has no number: the journal is damaged", o.cfg.Policy.Stream, o.cfg.Partition, seq, f.Writer)
+		return true
+	default:
+		w := o.writer(f.Writer)
+		if w.had(f.Number) {
+			o.pos = revision.InputPosition{Seq: seq + 1}
+			return false
+		}
+		w.take(f.Number)
+	}
+	if !again {
+		o.seq, o.nextIndex = seq, 0
+		o.pos = revision.InputPosition{Seq: seq}
+	}
+	o.view(f)
+	return true
+}
+
+// view finds the policy's names in the frame's header, unless it is the last header again.
+func (o *Operator) view(f *envelope.Frame) {
+	o.frame.writer = f.Writer
+	if slices.Equal(o.frame.extractors, f.Extractors) && slices.Equal(o.frame.values, f.Values) && o.frame.extractors != nil {
+		return
+	}
+	o.frame.extractors, o.frame.values = cloneStrings(f.Extractors), cloneStrings(f.Values)
+	o.frame.time = slices.Index(f.Extractors, o.cfg.Policy.Extractor)
+	for i := range o.program {
+		o.argument[i] = slices.Index(o.frame.values, o.program[i].Arg)
+	}
+}
 
 // Apply takes in record index of the current frame. An error halts the partition: it
-// means damage or an overflow and carries what an operator needs to know.
-func (o *Operator) Apply(index int, r *envelope.Record) error { panic("contract only") }
+// means damage or an overflow and carries what an operator needs to know. The record
+// that failed is not taken in, and no later one will be.
+func (o *Operator) Apply(index int, r *envelope.Record) error {
+	switch {
+	case r.Event != nil:
+		return o.ApplyEvent(index, r.Event)
+	case r.Mark != nil:
+		return o.apply(index, func() error { return o.applyMark(r.Mark) })
+	case r.Gap != nil:
+		return o.apply(index, func() error { return o.applyGap(r.Gap) })
+	case r.Reopen != nil:
+		return o.apply(index, func() error {
+			return fmt.Errorf("events journal %s/%02d, sequence %d: REOPEN is not supported by this version: run the version that wrote it", o.cfg.Policy.Stream, o.cfg.Partition, o.seq)
+		})
+	}
+	return o.apply(index, func() error {
+		return fmt.Errorf("sequence %d, record %d holds nothing: the journal is damaged", o.seq, index)
+	})
+}
 
 // ApplyEvent is Apply for an event, without a Record around it.
-func (o *Operator) ApplyEvent(index int, ev *envelope.Event) error { panic("contract only") }
+func (o *Operator) ApplyEvent(index int, ev *envelope.Event) error {
+	if err := o.ready(index); err != nil {
+		return err
+	}
+	if err := o.judge(ev); err != nil {
+		o.failed = err
+		return err
+	}
+	o.passed()
+	return nil
+}
+
+func (o *Operator) apply(index int, take func() error) error {
+	if err := o.ready(index); err != nil {
+		return err
+	}
+	if err := take(); err != nil {
+		o.failed = err
+		return err
+	}
+	o.passed()
+	return nil
+}
+
+// ready checks that the host keeps to the protocol.
+func (o *Operator) ready(index int) error {
+	switch {
+	case o.failed != nil:
+		return o.failed
+	case o.seq == 0:
+		return fmt.Errorf("record %d is applied outside a frame", index)
+	case o.pending():
+		return fmt.Errorf("sequence %d: record %d is applied before the outputs of the one before it were taken", o.seq, index)
+	case uint64(index) != o.nextIndex:
+		return fmt.Errorf("sequence %d: record %d is applied, but record %d is next", o.seq, index, o.nextIndex)
+	}
+	return nil
+}
+
+// passed moves the position past the record, unless outputs wait to be taken.
+func (o *Operator) passed() {
+	if !o.pending() {
+		o.nextIndex++
+		o.pos.Index, o.pos.Outputs = uint32(o.nextIndex), 0
+	}
+}
+
+func (o *Operator) pending() bool { return len(o.out) > 0 || o.plan.active }
 
 // Next appends the next output of the record applied last to buf, or answers false.
-func (o *Operator) Next(buf []byte) (out []byte, more bool) { panic("contract only") }
+func (o *Operator) Next(buf []byte) (out []byte, more bool) {
+	switch {
+	case len(o.out) > 0:
+		buf = append(buf, o.out...)
+		o.out = o.out[:0]
+	case o.plan.active:
+		if buf = o.fireNext(buf); o.failed != nil {
+			return buf, false
+		}
+	default:
+		return buf, false
+	}
+	o.pos.Outputs++
+	o.passed()
+	return buf, true
+}
 
 // EndFrame closes the current frame: the position moves to the next journal message.
-func (o *Operator) EndFrame() { panic("contract only") }
+func (o *Operator) EndFrame() {
+	if o.seq == 0 || o.failed != nil || o.pending() {
+		return
+	}
+	o.pos = revision.InputPosition{Seq: o.seq + 1}
+	o.seq, o.nextIndex = 0, 0
+}
 
 // Position answers how far the operator is: Stream and Created are left empty.
-func (o *Operator) Position() revision.InputPosition { panic("contract only") }
+func (o *Operator) Position() revision.InputPosition { return o.pos }
 
 // Totals answers the cumulative numbers for a COMMIT at the current position: W and
 // Wdata are those of the last mark all of whose outputs were taken. Counts has the
 // names of Count* below, sorted.
 func (o *Operator) Totals() (w, wdata envelope.EventTime, counts []revision.Count, idDigest [16]byte) {
-	panic("contract only")
+	return o.w, o.data, o.totals.list(), o.idDigest
 }
 
-// Names of counts in a COMMIT, over records of the events journal seen by this operator.
-const (
-	CountApplied   = "applied"   // events that at least one window took (withdrawn ones included)
-	CountTooLate   = "tooLate"   // events that no window took
-	CountRefused   = "refused"   // (event, window) pairs that were TOO_LATE
-	CountDuplicate = "duplicate" // same id and digest again
-	CountConflict  = "conflict"
-	CountForeign   = "foreign" // source not in the policy
-	CountOnTime    = "onTime"  // (event, window) pairs
-	CountLate      = "lateAccepted"
-	CountNoTime    = "noTime" // events older than the policy's extractor
-	CountRevisions = "revisions"
-)
+// addID adds one applied event to the total.
+func (o *Operator) addID(hash [16]byte) { o.idDigest = identity.Sum128(o.idDigest, hash) }
 
-// Snapshot support: Mark the state as it is now and answer what changed since the last
-// Delta, as key-value pairs to be written in one transaction. A nil value deletes.
-// The first Delta of a fresh operator holds everything.
-func (o *Operator) Delta(put func(key, value []byte) error) error { panic("contract only") }
+func cloneString(s string) string { return strings.Clone(s) }
 
-// Restore answers an Operator from all key-value pairs that Deltas left behind, in any order.
-func Restore(cfg Config, each func(yield func(key, value []byte) error) error) (*Operator, error) {
-	panic("contract only")
+func cloneStrings(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = strings.Clone(s)
+	}
+	return out
 }
-
-// PartitionStatus is what explain and metrics show of one source partition.
-type PartitionStatus struct {
-	Source       string             `json:"source"`
-	Partition    uint32             `json:"partition"`
-	Status       string             `json:"status"` // absent, active, idle, silent, catching-up, finished
-	MaxEventTime envelope.EventTime `json:"maxEventTime"`
-	Watermark    envelope.EventTime `json:"watermark"` // W_p
-	Epoch        uint64             `json:"epoch"`
-	Generation   uint64             `json:"generation"`
-	Offset       uint64             `json:"offset"`
-	QuietForMs   uint64             `json:"quietForMs"`
-	Holds        bool               `json:"holds"` // W is what it is because of this partition
-}
-
-// Status answers W, Wdata and every source partition of the policy, in policy order.
-func (o *Operator) Status() (w, wdata envelope.EventTime, partitions []PartitionStatus) {
-	panic("contract only")
-}
-
-// OpenWindow is what explain shows of a window that the operator holds.
-type OpenWindow struct {
-	Key      string               `json:"key"`
-	Window   revision.Window      `json:"window"`
-	Events   uint64               `json:"events"`
-	Revision uint64               `json:"revision"` // 0 = never fired
-	Dirty    bool                 `json:"dirty"`    // a correction waits for the next mark
-	State    revision.OutputState `json:"state"`
-}
-
-// Find answers the window of key that holds t, if the operator holds it.
-func (o *Operator) Find(key string, t envelope.EventTime) (OpenWindow, bool) { panic("contract only") }
-
-// Sizes answers the numbers of windows, ids and keys held.
-func (o *Operator) Sizes() (windows, ids, keys int) { panic("contract only") }

@@ -1,0 +1,246 @@
+package window
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+)
+
+// Format is the number of the checkpoint encoding; another one is refused.
+const Format = 1
+
+// First bytes of the keys of a checkpoint. Numbers in keys are big-endian with the sign
+// bit turned, so that they sort.
+const (
+	pairMeta    = 'm' // format, policy, position, totals
+	pairTracker = 't'
+	pairWriter  = 'f' // + writer: frames had
+	pairKey     = 'k' // + number: key
+	pairBlock   = 'w' // + start, block: blockSize windows of a pane
+	pairChunk   = 'i' // + bucket, place: ids of a stretch of event time
+)
+
+// removedPane names what a Delta must delete of a released pane.
+type removedPane struct {
+	start  envelope.EventTime
+	blocks int
+}
+
+// Delta answers what changed since the last Delta as key-value pairs, to be written in
+// one transaction; a nil value deletes. The first Delta of a fresh operator holds
+// everything. Keys and values are fresh slices: put may keep them. After an error of
+// put nothing is taken as written, and the next Delta holds it all again.
+func (o *Operator) Delta(put func(key, value []byte) error) error {
+	if o.failed != nil {
+		return fmt.Errorf("the operator halted and its state is not to be stored: %w", o.failed)
+	}
+	if o.pending() {
+		return errors.New("a checkpoint is asked for before all outputs were taken")
+	}
+	for _, step := range []func(func(key, value []byte) error) error{
+		o.putMeta, o.putWriters, o.putKeys, o.putRemoved, o.putBlocks, o.putChunks,
+	} {
+		if err := step(put); err != nil {
+			return err
+		}
+	}
+	o.settleDelta()
+	return nil
+}
+
+func (o *Operator) putMeta(put func(key, value []byte) error) error {
+	if o.trackerChanged {
+		if err := put([]byte{pairTracker}, o.tracker.AppendSnapshot(nil)); err != nil {
+			return err
+		}
+	}
+	return put([]byte{pairMeta}, o.appendMeta(nil))
+}
+
+func (o *Operator) appendMeta(b []byte) []byte {
+	b = binary.AppendUvarint(b, Format)
+	b = binary.AppendUvarint(b, CoreVersion)
+	b = appendText(b, o.cfg.Policy.Stream)
+	b = appendText(b, o.cfg.Policy.PolicyGeneration())
+	b = appendText(b, o.cfg.PolicyDigest)
+	b = binary.AppendUvarint(b, uint64(o.cfg.Partition))
+	for _, n := range [...]uint64{o.pos.Seq, uint64(o.pos.Index), o.seq} {
+		b = binary.AppendUvarint(b, n)
+	}
+	for _, n := range [...]int64{int64(o.w), int64(o.data), o.ids.swept} {
+		b = binary.AppendVarint(b, n)
+	}
+	for _, n := range o.totals {
+		b = binary.AppendUvarint(b, n)
+	}
+	return append(b, o.idDigest[:]...)
+}
+
+func (o *Operator) putWriters(put func(key, value []byte) error) error {
+	for _, name := range slices.Sorted(maps.Keys(o.writers)) {
+		f := o.writers[name]
+		if !f.changed {
+			continue
+		}
+		value := binary.AppendUvarint(nil, f.contiguous)
+		for _, n := range f.above {
+			value = binary.AppendUvarint(value, n)
+		}
+		if err := put(append([]byte{pairWriter}, name...), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Operator) putKeys(put func(key, value []byte) error) error {
+	for _, n := range o.keys.sortedChanged() {
+		e := &o.keys.entries[n]
+		var value []byte
+		switch {
+		case e.refs > 0:
+			value = []byte(e.name)
+		case !e.stored:
+			continue
+		}
+		if err := put(binary.BigEndian.AppendUint32([]byte{pairKey}, n), value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putRemoved deletes what is gone before anything is put under the same key again.
+func (o *Operator) putRemoved(put func(key, value []byte) error) error {
+	for _, r := range o.removed {
+		for block := range r.blocks {
+			if err := put(pairAt(pairBlock, int64(r.start), block), nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range o.ids.removed {
+		for place := range r.chunks {
+			if err := put(pairAt(pairChunk, r.bucket, place), nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (o *Operator) putBlocks(put func(key, value []byte) error) error {
+	for _, p := range o.order {
+		for i, word := range p.changed {
+			for ; word != 0; word &= word - 1 {
+				block := 64*i + bits.TrailingZeros64(word)
+				if err := put(pairAt(pairBlock, int64(p.start), block), o.appendBlock(nil, p, block)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (o *Operator) putChunks(put func(key, value []byte) error) error {
+	for _, number := range slices.Sorted(maps.Keys(o.ids.buckets)) {
+		for place, chunk := range o.ids.buckets[number].chunks {
+			if !o.ids.chunks[chunk].dirty {
+				continue
+			}
+			if err := put(pairAt(pairChunk, number, place), o.ids.appendChunk(nil, chunk)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// settleDelta notes that everything is written.
+func (o *Operator) settleDelta() {
+	o.trackerChanged = false
+	for _, f := range o.writers {
+		f.changed = false
+	}
+	for _, n := range o.keys.changed {
+		e := &o.keys.entries[n]
+		e.changed, e.stored = false, e.refs > 0
+	}
+	o.keys.changed = o.keys.changed[:0]
+	for _, p := range o.order {
+		clear(p.changed)
+		p.stored = blocksOf(p)
+	}
+	o.removed, o.ids.removed = nil, nil
+	for _, b := range o.ids.buckets {
+		for _, chunk := range b.chunks {
+			o.ids.chunks[chunk].dirty = false
+		}
+		b.stored = len(b.chunks)
+	}
+}
+
+func blocksOf(p *pane) int { return (len(p.wins) + blockSize - 1) / blockSize }
+
+// pairAt answers the key of a block or chunk.
+func pairAt(kind byte, number int64, place int) []byte {
+	key := append(make([]byte, 0, 13), kind)
+	key = binary.BigEndian.AppendUint64(key, uint64(number)^1<<63)
+	return binary.BigEndian.AppendUint32(key, uint32(place))
+}
+
+func (o *Operator) appendBlock(b []byte, p *pane, block int) []byte {
+	for place := block * blockSize; place < min(len(p.wins), (block+1)*blockSize); place++ {
+		b = o.appendWindow(b, p, place)
+	}
+	return b
+}
+
+func (o *Operator) appendWindow(b []byte, p *pane, place int) []byte {
+	w := &p.wins[place]
+	b = append(b, w.flags, w.origin)
+	for _, n := range [...]uint64{uint64(w.key), uint64(w.revision), w.events, w.first, w.last, uint64(w.mask)} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = append(b, w.idDigest[:]...)
+	if w.revision > 0 {
+		b = append(b, w.digest[:]...)
+	}
+	for at, r := range o.rangesOf(p, place) {
+		if w.mask&(1<<at) != 0 {
+			b = binary.AppendUvarint(binary.AppendUvarint(b, r.first), r.last)
+		}
+	}
+	for i, cell := range o.cellsOf(p, place) {
+		b = o.program[i].AppendState(b, &cell)
+	}
+	return appendText(b, p.values[w.valueAt:w.valueAt+w.valueLen])
+}
+
+func (x *idIndex) appendChunk(b []byte, chunk uint32) []byte {
+	c := &x.chunks[chunk]
+	b = slices.Grow(b, 45*len(c.entries))
+	for i := range c.entries {
+		e := &c.entries[i]
+		b = append(b, byte(e.flags))
+		b = append(b, e.hash[:]...)
+		b = append(b, e.digest[:]...)
+		b = binary.BigEndian.AppendUint64(b, uint64(e.time))
+		b = binary.BigEndian.AppendUint32(b, e.key)
+		if e.flags&(idRetraction|idDead) == idRetraction {
+			target := x.targets[chunk<<chunkBits|uint32(i)]
+			b = append(b, target[:]...)
+		}
+	}
+	return b
+}
+
+func appendText[T string | []byte](b []byte, s T) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}

@@ -1,0 +1,148 @@
+package window
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-mesh/tidemark/internal/core/identity"
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+)
+
+// include takes an event into its window, which is made if it does not exist.
+func (o *Operator) include(a *arrival) error {
+	p := o.paneFor(a)
+	place, ok := -1, false
+	if a.keyKnown {
+		place, ok = p.find(a.key)
+	}
+	if !ok {
+		if !a.keyKnown {
+			a.key, a.keyKnown = o.keys.intern(a.ev.Key), true
+		}
+		o.keys.retain(a.key)
+		place = p.add(a.key, len(o.program), len(o.ranges))
+	}
+	cells := o.cellsOf(p, place)
+	for i := range o.program {
+		v, err := o.value(a, i)
+		if err == nil {
+			err = o.program[i].Add(&cells[i], v)
+		}
+		if err != nil {
+			return o.refused(a, i, err)
+		}
+	}
+	w := &p.wins[place]
+	w.events++
+	w.idDigest = identity.Sum128(w.idDigest, a.hash)
+	w.flags |= winAsserted
+	o.changed(a, p, place)
+	return nil
+}
+
+// exclude takes the target of a retraction out of its window. The retraction repeats the
+// target's data, so its values are the target's.
+func (o *Operator) exclude(a *arrival, target [16]byte) error {
+	p := o.paneFor(a)
+	place, ok := p.find(a.key)
+	if !ok {
+		return o.broken(a.ev, "its target was applied, but its window is not held")
+	}
+	cells := o.cellsOf(p, place)
+	for i := range o.program {
+		v, err := o.value(a, i)
+		if err == nil {
+			err = o.program[i].Remove(&cells[i], v)
+		}
+		if err != nil {
+			return o.refused(a, i, err)
+		}
+	}
+	w := &p.wins[place]
+	w.events--
+	w.idDigest = identity.Sub128(w.idDigest, target)
+	o.changed(a, p, place)
+	return nil
+}
+
+// value answers what result i takes from the event.
+func (o *Operator) value(a *arrival, i int) (envelope.Value, error) {
+	if o.program[i].Value < 0 {
+		return envelope.Value{}, nil
+	}
+	if at := o.argument[i]; at >= 0 {
+		return a.ev.Values[at], nil
+	}
+	return envelope.Value{}, fmt.Errorf("its frame was written before the business stream declared the value %q; start a generation whose aggregates do not use it", o.program[i].Arg)
+}
+
+// refused says which window, key and event could not be computed.
+func (o *Operator) refused(a *arrival, result int, err error) error {
+	return fmt.Errorf("events journal %s/%02d, sequence %d, record %d: policy %s, result %s of key %q, window [%s, %s) cannot take event %q of source %s: %w",
+		o.cfg.Policy.Stream, o.cfg.Partition, o.seq, o.nextIndex, o.cfg.Policy.PolicyGeneration(),
+		o.program[result].Result, a.ev.Key, a.start, a.end, a.ev.ID, a.ev.Source, err)
+}
+
+// changed notes where the event stood and that its window needs a revision.
+func (o *Operator) changed(a *arrival, p *pane, place int) {
+	w := &p.wins[place]
+	if w.first == 0 {
+		w.first = o.seq
+	}
+	w.last = o.seq
+	w.origin = max(w.origin, uint8(a.ev.Origin))
+	o.extendRange(a.ev, p, place)
+	if p.fired && w.flags&winDirty == 0 {
+		w.flags |= winDirty
+		p.corrections = append(p.corrections, uint32(place))
+		o.dirty++
+	}
+	p.touch(place)
+}
+
+// extendRange stretches the offsets of the event's source partition; partitions outside
+// the policy (replayed events) have none.
+func (o *Operator) extendRange(ev *envelope.Event, p *pane, place int) {
+	if len(o.ranges) == 0 || ev.SourcePartition >= uint32(o.counts[ev.Source]) {
+		return
+	}
+	at := o.sources[ev.Source] + int(ev.SourcePartition)
+	r, w := &o.rangesOf(p, place)[at], &p.wins[place]
+	if w.mask&(1<<at) == 0 {
+		w.mask |= 1 << at
+		*r = offsetRange{first: ev.SourceOffset, last: ev.SourceOffset}
+		return
+	}
+	r.first, r.last = min(r.first, ev.SourceOffset), max(r.last, ev.SourceOffset)
+}
+
+// paneFor answers the pane of the arrival's window, and makes it if there is none.
+func (o *Operator) paneFor(a *arrival) *pane {
+	if o.last != nil && o.last.start == a.start {
+		return o.last
+	}
+	p := o.panes[int64(a.start)]
+	if p == nil {
+		p = o.addPane(a.start, a.end)
+	}
+	o.last = p
+	return p
+}
+
+func (o *Operator) addPane(start, end envelope.EventTime) *pane {
+	p := &pane{start: start, end: end, fired: o.tracker.W() >= end}
+	o.panes[int64(start)] = p
+	at, _ := slices.BinarySearchFunc(o.order, start, comparePane)
+	o.order = slices.Insert(o.order, at, p)
+	return p
+}
+
+func comparePane(p *pane, start envelope.EventTime) int {
+	switch {
+	case p.start < start:
+		return -1
+	case p.start > start:
+		return 1
+	}
+	return 0
+}

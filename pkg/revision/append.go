@@ -8,7 +8,34 @@ import (
 )
 
 // appendString writes a JSON string in the one form of canonical JSON. s must be valid UTF-8.
-func appendString(dst []byte, s string) []byte { return envelope.AppendJSONString(dst, s) }
+func appendString(dst []byte, s string) []byte {
+	if !plain(s) {
+		return envelope.AppendJSONString(dst, s)
+	}
+	return append(append(append(dst, '"'), s...), '"')
+}
+
+// plain tells whether s holds nothing that must be escaped. Ids and names nearly always
+// are plain, so eight bytes are looked at together: a byte below n, or equal to c after
+// the xor, borrows into its top bit.
+func plain(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for len(s) >= 8 {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		quote, slash := w^ones*'"', w^ones*'\\'
+		if ((w-ones*' ')&^w|(quote-ones)&^quote|(slash-ones)&^slash)&tops != 0 {
+			return false
+		}
+		s = s[8:]
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] < ' ' || s[i] == '"' || s[i] == '\\' {
+			return false
+		}
+	}
+	return true
+}
 
 func appendDigest(dst []byte, d Digest) []byte {
 	return append(d.append(append(dst, '"')), '"')

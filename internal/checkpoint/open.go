@@ -18,6 +18,10 @@ import (
 // a process that is just ending.
 const lockWait = time.Second
 
+// mapBytes is the least size of the memory map, and of the (sparse) file. Whenever the map
+// grows, bbolt copies all that a transaction holds, so it must not begin tiny.
+const mapBytes = 16 << 20
+
 // kept is how many files of one name are kept aside for whoever wants to look at them.
 const kept = 3
 
@@ -116,8 +120,9 @@ func (s *Store) openBolt(path string) error {
 	var file *os.File
 	err := s.guard(func() (err error) {
 		s.db, err = bbolt.Open(path, 0o600, &bbolt.Options{
-			Timeout:      lockWait,
-			FreelistType: bbolt.FreelistMapType,
+			Timeout:         lockWait,
+			FreelistType:    bbolt.FreelistMapType,
+			InitialMmapSize: mapBytes,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				f, err := os.OpenFile(name, flag, mode)
 				file = f

@@ -2,11 +2,12 @@
 package config
 
 import (
-	"context"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // CoreVersion is raised whenever the pure core could produce other records from the same
@@ -23,37 +24,140 @@ type Entry struct {
 	Revision    uint64 // of the bucket
 }
 
+// Document answers the entry as a document without file and line.
+func (e *Entry) Document() policy.Document {
+	return policy.Document{Stream: e.Stream, Policy: e.Policy}
+}
+
 // Snapshot is every applied document, sorted by name (policies: stream, job, generation).
 type Snapshot struct {
 	Streams  []Entry
 	Policies []Entry
 }
 
-// Result says what Apply did with one document.
-type Result struct {
-	Kind, Name, Action, Digest string // Action: created, unchanged
+// Documents answers every document, streams first.
+func (s Snapshot) Documents() []policy.Document {
+	out := make([]policy.Document, 0, len(s.Streams)+len(s.Policies))
+	for i := range s.Streams {
+		out = append(out, s.Streams[i].Document())
+	}
+	for i := range s.Policies {
+		out = append(out, s.Policies[i].Document())
+	}
+	return out
 }
 
-// Apply checks documents against what is applied and stores them: streams first, then
-// policies; provisions their streams; sets the canonical alias of a job's first
-// generation. Nothing is written if any document is refused. A changed document under an
-// applied name or generation is a *ConflictError that names the differing field.
-func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, replicas int, dryRun bool) ([]Result, error) {
-	panic("contract only")
+// Find answers the applied document that doc would replace: same kind and name.
+func (s Snapshot) Find(doc policy.Document) (Entry, bool) {
+	entries := s.Streams
+	if doc.Policy != nil {
+		entries = s.Policies
+	}
+	for _, e := range entries {
+		applied := e.Document()
+		if applied.Name() == doc.Name() {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Result says what Apply did, or with dryRun would do, with one document.
+type Result struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Action string `json:"action"` // created, updated (a stream that gained values or extractors), unchanged
+	Digest string `json:"digest"`
 }
 
 // ConflictError is a changed document under a name or generation already applied (exit 4).
 type ConflictError struct {
-	Name, Field, Applied, Given string
+	Kind, Name string
+	Field      string // the first field that differs
+	Applied    string // its values as JSON; "" where the field is absent
+	Given      string
 }
 
-func (e *ConflictError) Error() string { panic("contract only") }
+func (e *ConflictError) Error() string {
+	advice := "a generation never changes: write the change under a higher generation"
+	if e.Kind == policy.KindBusinessStream {
+		advice = "an applied stream only gains values and extractors, together with a higher schemaGeneration: for any other change use another stream"
+	}
+	return fmt.Sprintf("%s %s is already applied with another %s (applied: %s, given: %s); %s",
+		e.Kind, e.Name, e.Field, orAbsent(e.Applied), orAbsent(e.Given), advice)
+}
 
-// Load reads every document.
-func Load(ctx context.Context, js jetstream.JetStream) (Snapshot, error) { panic("contract only") }
+func orAbsent(text string) string {
+	if text == "" {
+		return "absent"
+	}
+	return text
+}
 
-// Watch calls changed with every new snapshot, the first one at once, until ctx ends.
-// It outlives reconnects.
-func Watch(ctx context.Context, js jetstream.JetStream, changed func(Snapshot)) error {
-	panic("contract only")
+// RefusedError carries what lint found, or what this version cannot run (exit 5).
+type RefusedError struct {
+	Findings []policy.Finding
+}
+
+func (e *RefusedError) Error() string {
+	lines := make([]string, len(e.Findings))
+	for i, f := range e.Findings {
+		lines[i] = f.String()
+	}
+	return "nothing was applied:\n" + strings.Join(lines, "\n")
+}
+
+// value is what stands in the bucket.
+type value struct {
+	APIVersion  string          `json:"apiVersion"`
+	Kind        string          `json:"kind"`
+	Document    json.RawMessage `json:"document"` // canonical
+	Digest      string          `json:"digest"`
+	CoreVersion int             `json:"coreVersion,omitempty"` // policies
+}
+
+// encode answers the bucket's value of a document.
+func encode(doc policy.Document) []byte {
+	v := value{APIVersion: policy.APIVersion, Kind: doc.Kind(), Document: doc.Canonical(), Digest: doc.Digest()}
+	if doc.Policy != nil {
+		v.CoreVersion = CoreVersion
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("config: a canonical document is JSON: %v", err))
+	}
+	return out
+}
+
+// decode reads a bucket's value and checks its digest.
+func decode(key string, revision uint64, data []byte) (Entry, error) {
+	damaged := func(cause any) (Entry, error) {
+		return Entry{}, &damagedError{key: key, revision: revision, cause: fmt.Sprint(cause)}
+	}
+	var v value
+	if err := json.Unmarshal(data, &v); err != nil {
+		return damaged(err)
+	}
+	doc, err := policy.FromCanonical(v.Document)
+	if err != nil {
+		return damaged(err)
+	}
+	if got := doc.Digest(); got != v.Digest {
+		return damaged(fmt.Sprintf("its digest is %s, not %s as stored", got, v.Digest))
+	}
+	return Entry{
+		Stream: doc.Stream, Policy: doc.Policy, Digest: v.Digest, CoreVersion: v.CoreVersion,
+		Canonical: doc.Canonical(), Revision: revision,
+	}, nil
+}
+
+// damagedError is a value of the bucket that no apply can have written.
+type damagedError struct {
+	key      string
+	revision uint64
+	cause    string
+}
+
+func (e *damagedError) Error() string {
+	return fmt.Sprintf("document %s in the config bucket, revision %d, is damaged: %s; put back an older value from `nats kv history %s %s`", e.key, e.revision, e.cause, subject.ConfigBucket, e.key)
 }

@@ -1,11 +1,13 @@
 package policy
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"slices"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
 // field is one field of a document's long form, in the order in which people read it.
@@ -106,29 +108,10 @@ func (w WindowSpec) long() []field {
 	return append(out, field{"zone", w.Zone})
 }
 
-// plainValue turns a long form into what encoding/json writes with sorted keys.
-func plainValue(v any) any {
-	switch v := v.(type) {
-	case []field:
-		out := make(map[string]any, len(v))
-		for _, f := range v {
-			out[f.name] = plainValue(f.value)
-		}
-		return out
-	case [][]field:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = plainValue(item)
-		}
-		return out
-	}
-	return v
-}
-
 // Canonical answers the document as JSON: minified, keys sorted, no nulls, every default
 // written out, durations in one spelling. It does not depend on the order of fields nor
 // on long or short forms.
-func (d *Document) Canonical() []byte { return compactJSON(plainValue(d.long())) }
+func (d *Document) Canonical() []byte { return appendCanonical(nil, d.long()) }
 
 // Digest answers lowercase hex SHA-256 of Canonical.
 func (d *Document) Digest() string {
@@ -136,14 +119,38 @@ func (d *Document) Digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// compactJSON writes v without HTML escapes and without a line end.
-func compactJSON(v any) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		// Only strings, integers, bools, slices and maps come here; all can be encoded.
-		panic(fmt.Sprintf("policy: encoding a document: %v", err))
+// appendCanonical appends a value of a long form as canonical JSON.
+func appendCanonical(dst []byte, value any) []byte {
+	switch v := value.(type) {
+	case []field:
+		ordered := slices.Clone(v)
+		slices.SortFunc(ordered, func(a, b field) int { return cmp.Compare(a.name, b.name) })
+		dst = append(dst, '{')
+		for i, f := range ordered {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(envelope.AppendJSONString(dst, f.name), ':')
+			dst = appendCanonical(dst, f.value)
+		}
+		return append(dst, '}')
+	case [][]field:
+		return appendItems(dst, v)
+	case []string:
+		return appendItems(dst, v)
+	case string:
+		return envelope.AppendJSONString(dst, v)
 	}
-	return bytes.TrimRight(b.Bytes(), "\n")
+	return fmt.Append(dst, value) // integers and bools are JSON as Go prints them
+}
+
+func appendItems[T any](dst []byte, items []T) []byte {
+	dst = append(dst, '[')
+	for i, item := range items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendCanonical(dst, item)
+	}
+	return append(dst, ']')
 }

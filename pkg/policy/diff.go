@@ -54,6 +54,6 @@ func flatten(v any, path string, out map[string]string) {
 			flatten(item, path+"["+strconv.Itoa(i)+"]", out)
 		}
 	default:
-		out[path] = string(compactJSON(v))
+		out[path] = string(appendCanonical(nil, v))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // reader collects what is wrong with one document while its fields are read. Reading
@@ -108,6 +109,10 @@ func (r *reader) text(n *node, path string) string {
 	}
 	if n.shape != shapeText {
 		r.wrongShape(n, path, "text")
+		return ""
+	}
+	if !utf8.ValidString(n.text) {
+		r.refuse(n.line, "not-utf8", "%s holds bytes that are not UTF-8", path)
 		return ""
 	}
 	return n.text

@@ -68,5 +68,5 @@ func yamlText(text string) string {
 			return text
 		}
 	}
-	return string(compactJSON(text))
+	return string(appendCanonical(nil, text))
 }

@@ -1,0 +1,260 @@
+package config
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
+)
+
+const (
+	actionCreated   = "created"
+	actionUpdated   = "updated"
+	actionUnchanged = "unchanged"
+)
+
+// step is one document on its way into the bucket.
+type step struct {
+	doc     policy.Document
+	key     string
+	action  string
+	applied uint64 // revision in the bucket that the step replaces
+}
+
+// Apply checks documents against what is applied and stores them: streams first, then
+// policies; provisions their journals; sets the canonical alias of a job's first
+// generation. Nothing is written if any document is refused. A changed document under an
+// applied name or generation is a *ConflictError that names the differing field; one that
+// lint or this version refuses is a *RefusedError. Applying again what is applied repairs
+// what is missing and says unchanged.
+func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, replicas int, dryRun bool) ([]Result, error) {
+	snapshot, err := Load(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := plan(docs, snapshot)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]Result, len(steps))
+	for i, s := range steps {
+		results[i] = Result{Kind: s.doc.Kind(), Name: s.doc.Name(), Action: s.action, Digest: s.doc.Digest()}
+	}
+	if dryRun || len(steps) == 0 {
+		return results, nil
+	}
+	if err := natsio.Provision(ctx, js, replicas); err != nil {
+		return nil, err
+	}
+	bucket, err := js.KeyValue(ctx, subject.ConfigBucket)
+	if err != nil {
+		return nil, fmt.Errorf("config bucket: %w", err)
+	}
+	for _, s := range steps {
+		if err := provision(ctx, js, s.doc, streamOf(s.doc, docs, snapshot), replicas); err != nil {
+			return nil, err
+		}
+		if err := store(ctx, bucket, s); err != nil {
+			return nil, err
+		}
+	}
+	return results, audit(ctx, js, results)
+}
+
+// plan decides every document before anything is written.
+func plan(docs []policy.Document, snapshot Snapshot) ([]step, error) {
+	var steps []step
+	for _, doc := range docs {
+		s := step{doc: doc, key: subject.ConfigStream(doc.BusinessStream()), action: actionCreated}
+		if p := doc.Policy; p != nil {
+			s.key = subject.ConfigPolicy(p.Stream, p.Job, p.Generation)
+		}
+		if slices.ContainsFunc(steps, func(other step) bool { return other.key == s.key && other.doc.Digest() == doc.Digest() }) {
+			continue // the same document in two files
+		}
+		if entry, found := snapshot.Find(doc); found {
+			if err := conflict(entry, doc); err != nil {
+				return nil, err
+			}
+			s.applied, s.action = entry.Revision, actionUpdated
+			if entry.Digest == doc.Digest() {
+				s.action = actionUnchanged
+			}
+		}
+		steps = append(steps, s)
+	}
+	findings := policy.Lint(docs, snapshot.Documents())
+	for i := range docs {
+		findings = append(findings, policy.Unsupported(&docs[i])...)
+	}
+	if len(findings) > 0 {
+		return nil, &RefusedError{Findings: findings}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return rank(a.doc, b.doc) })
+	return steps, nil
+}
+
+// rank puts streams before policies and generations of a job in order.
+func rank(a, b policy.Document) int {
+	if (a.Policy == nil) != (b.Policy == nil) {
+		if a.Policy == nil {
+			return -1
+		}
+		return 1
+	}
+	if a.Policy == nil {
+		return strings.Compare(a.Name(), b.Name())
+	}
+	return cmp.Or(
+		strings.Compare(a.Policy.Stream, b.Policy.Stream),
+		strings.Compare(a.Policy.Job, b.Policy.Job),
+		cmp.Compare(a.Policy.Generation, b.Policy.Generation),
+	)
+}
+
+// conflict answers the *ConflictError of a change that an applied document does not allow.
+func conflict(entry Entry, doc policy.Document) error {
+	applied := entry.Document()
+	diffs := policy.Differing(applied, doc)
+	if len(diffs) == 0 {
+		return nil
+	}
+	if doc.Stream != nil && doc.Stream.SchemaGeneration > entry.Stream.SchemaGeneration {
+		diffs = slices.DeleteFunc(diffs, func(d policy.FieldDiff) bool {
+			gained := d.Old == "" && (strings.HasPrefix(d.Field, "values.") || strings.HasPrefix(d.Field, "eventTime."))
+			return gained || d.Field == "schemaGeneration"
+		})
+	}
+	if len(diffs) == 0 {
+		return nil
+	}
+	// The number of key partitions is what a reader of the error must know first: it is
+	// the one that can never change.
+	first := max(0, slices.IndexFunc(diffs, func(d policy.FieldDiff) bool { return d.Field == "partitions" }))
+	d := diffs[first]
+	return &ConflictError{Kind: doc.Kind(), Name: doc.Name(), Field: d.Field, Applied: d.Old, Given: d.New}
+}
+
+func streamOf(doc policy.Document, docs []policy.Document, snapshot Snapshot) *policy.BusinessStream {
+	for _, other := range append(slices.Clone(docs), snapshot.Documents()...) {
+		if other.Stream != nil && other.Stream.Name == doc.BusinessStream() {
+			return other.Stream
+		}
+	}
+	return doc.Stream
+}
+
+// provision makes sure of the journals of a document before services can see it.
+func provision(ctx context.Context, js jetstream.JetStream, doc policy.Document, bs *policy.BusinessStream, replicas int) error {
+	if doc.Stream != nil {
+		return natsio.ProvisionStream(ctx, js, bs.Name, bs.Partitions, replicas)
+	}
+	p := doc.Policy
+	if err := natsio.ProvisionPolicy(ctx, js, p.Stream, p.Job, p.Generation, bs.Partitions, replicas); err != nil {
+		return err
+	}
+	return ensureAlias(ctx, js, p)
+}
+
+// ensureAlias makes the first applied generation of a job canonical; later ones find an
+// alias there and leave it alone.
+func ensureAlias(ctx context.Context, js jetstream.JetStream, p *policy.StreamTimePolicy) error {
+	alias := revision.Alias{Job: p.Job, Canonical: p.Generation, Epoch: 1}
+	message := &nats.Msg{Subject: subject.Alias(p.Stream, p.Job), Header: nats.Header{}, Data: alias.AppendJSON(nil)}
+	message.Header.Set(subject.HeaderSchema, revision.SchemaAlias)
+	_, err := js.PublishMsg(ctx, message,
+		jetstream.WithExpectStream(subject.RevisionsStream(p.Stream)),
+		jetstream.WithExpectLastSequencePerSubject(0))
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == wrongLastSequenceReplicated) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("canonical alias of %s/%s: %w", p.Stream, p.Job, err)
+	}
+	return nil
+}
+
+// wrongLastSequenceReplicated is what replicated streams answer for the same conflict.
+const wrongLastSequenceReplicated jetstream.ErrorCode = 10164
+
+// store writes one document; a race with another apply is a conflict unless both wrote the same.
+func store(ctx context.Context, bucket jetstream.KeyValue, s step) error {
+	var err error
+	switch s.action {
+	case actionUnchanged:
+		return nil
+	case actionCreated:
+		_, err = bucket.Create(ctx, s.key, encode(s.doc))
+	default:
+		_, err = bucket.Update(ctx, s.key, encode(s.doc), s.applied)
+	}
+	if err == nil {
+		return nil
+	}
+	now, loadErr := bucket.Get(ctx, s.key)
+	if loadErr != nil {
+		return fmt.Errorf("storing %s %s: %w", s.doc.Kind(), s.doc.Name(), err)
+	}
+	entry, decodeErr := decode(s.key, now.Revision(), now.Value())
+	if decodeErr != nil {
+		return decodeErr
+	}
+	if entry.Digest == s.doc.Digest() {
+		return nil
+	}
+	applied := entry.Document()
+	if diffs := policy.Differing(applied, s.doc); now.Revision() != s.applied && len(diffs) > 0 {
+		return &ConflictError{Kind: s.doc.Kind(), Name: s.doc.Name(), Field: diffs[0].Field, Applied: diffs[0].Old, Given: diffs[0].New}
+	}
+	return fmt.Errorf("storing %s %s: %w", s.doc.Kind(), s.doc.Name(), err)
+}
+
+// audit writes one record a business stream: who applied what. When is the time at which
+// the journal took it.
+func audit(ctx context.Context, js jetstream.JetStream, results []Result) error {
+	byStream := map[string][]Result{}
+	for _, r := range results {
+		bs, _, _ := strings.Cut(r.Name, "/")
+		byStream[bs] = append(byStream[bs], r)
+	}
+	for _, bs := range slices.Sorted(maps.Keys(byStream)) {
+		record, err := json.Marshal(struct {
+			Who       string   `json:"who"`
+			Verb      string   `json:"verb"`
+			Documents []Result `json:"documents"`
+		}{operator(), "apply", byStream[bs]})
+		if err != nil {
+			return fmt.Errorf("audit record: %w", err)
+		}
+		if _, err := js.Publish(ctx, subject.Audit(bs, "apply"), record, jetstream.WithExpectStream(subject.AuditStream)); err != nil {
+			return fmt.Errorf("the documents are applied, but the audit record of it is not written: %w; apply again", err)
+		}
+	}
+	return nil
+}
+
+func operator() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}

@@ -24,6 +24,7 @@ const (
 	HeaderBatchID      = "Nats-Batch-Id"
 	HeaderBatchSeq     = "Nats-Batch-Sequence"
 	HeaderBatchCommit  = "Nats-Batch-Commit"
+	HeaderVerbose      = "Tm-Verbose" // ingest requests: the reply lists accepted items too
 	HeaderTraceParent  = "traceparent"
 	HeaderRetryAfter   = "Retry-After"
 	// PrefixCloudEvent stands before attributes of binary-mode CloudEvents.

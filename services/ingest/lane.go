@@ -1,0 +1,136 @@
+package ingest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
+)
+
+// Shape of frames and of the pipeline of a lane.
+const (
+	frameBytes     = 64 << 10
+	framesInFlight = 32
+	lingerFor      = 2 * time.Millisecond
+)
+
+// lane writes the events journal of one key partition: events and marks into numbered
+// frames. A frame leaves when it is full, when nothing is in flight, or after a short
+// linger: alone a request is fast, and many share frames.
+type lane struct {
+	out     *outbox
+	subject string
+	writer  string
+	stamp   *stamper
+
+	mu     sync.Mutex
+	door   *door // whose names the builder has
+	frame  *envelope.FrameBuilder
+	open   *parcel // of the frame being built; nil when there is none
+	opened time.Duration
+	number uint64 // of the frame closed last
+}
+
+func newLane(s *Service, bs string, pp int) *lane {
+	l := &lane{
+		out:     newOutbox(s, subject.EventsStream(bs, pp), framesInFlight),
+		subject: subject.Events(bs, pp), writer: s.writer, stamp: s.stamp,
+	}
+	l.out.top = l.top
+	return l
+}
+
+// unfit is an event that no frame takes, although admission took it.
+type unfit struct {
+	index int32
+	err   error
+}
+
+// add appends the events at index, in order; f waits for their frames. It answers events
+// that cannot be written.
+func (l *lane) add(d *door, events []envelope.Event, index []int32, f *flight) (bad []unfit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, i := range index {
+		l.ready(d)
+		if err := l.frame.AddEvent(&events[i]); err != nil {
+			bad = append(bad, unfit{i, err})
+			continue
+		}
+		l.open.join(f)
+		if l.frame.Len() >= frameBytes {
+			l.close()
+		}
+	}
+	l.out.nudge()
+	return bad
+}
+
+// ready opens a frame with the names of d if none is.
+func (l *lane) ready(d *door) {
+	if l.door != d {
+		l.close()
+		l.door = d
+		l.frame = envelope.NewFrameBuilder(l.writer, d.extractors, d.values)
+	}
+	if l.open == nil {
+		l.open = newParcel(l.subject)
+		l.opened = l.stamp.elapsed()
+	}
+}
+
+// close numbers the open frame, if any, and queues it. The lock is held, so that frames
+// are queued by number.
+func (l *lane) close() {
+	if l.open == nil {
+		return
+	}
+	if l.frame.Records() > 0 {
+		l.number++
+		l.open.data = append([]byte(nil), l.frame.Finish(l.number)...)
+		l.out.put(l.open)
+	}
+	l.frame.Reset()
+	l.open = nil
+}
+
+// top is asked by the outbox when it has room: an idle pipeline or an old frame does not
+// wait to become full.
+func (l *lane) top(idle bool) (waiting bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open == nil {
+		return false
+	}
+	if idle || l.stamp.elapsed()-l.opened >= lingerFor {
+		l.close()
+		return false
+	}
+	return true
+}
+
+// seal queues what is open and answers the newest parcel (nil if there never was one)
+// and its frame number: once the parcel is done, all frames up to the number are durable.
+func (l *lane) seal() (newest *parcel, number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.close()
+	return l.out.newest(), l.number
+}
+
+// mark queues one frame that holds the marks.
+func (l *lane) mark(d *door, marks []envelope.Mark) (*parcel, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.close()
+	l.ready(d)
+	for i := range marks {
+		if err := l.frame.AddMark(&marks[i]); err != nil {
+			return nil, err
+		}
+	}
+	p := l.open
+	l.close()
+	return p, nil
+}

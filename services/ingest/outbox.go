@@ -1,0 +1,284 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-mesh/tidemark/internal/clock"
+)
+
+// Waits of an outbox between attempts that failed in a row.
+const (
+	firstBackoff = 50 * time.Millisecond
+	maxBackoff   = 2 * time.Second
+)
+
+// flight is a request whose messages are not all acknowledged. It starts with one share,
+// which its request gives back once it has handed over everything.
+type flight struct {
+	left   atomic.Int64
+	done   chan struct{}
+	finish func()
+}
+
+func newFlight(finish func()) *flight {
+	f := &flight{done: make(chan struct{}), finish: finish}
+	f.left.Store(1)
+	return f
+}
+
+func (f *flight) share() { f.left.Add(1) }
+
+func (f *flight) settle() {
+	if f.left.Add(-1) == 0 {
+		f.finish()
+		close(f.done)
+	}
+}
+
+// parcel is one message on its way into a stream. It is sent until it is acknowledged,
+// the same bytes each time.
+type parcel struct {
+	subject string
+	data    []byte
+	flights []*flight
+	done    chan struct{} // closed when acknowledged
+	seq     uint64        // after done: its sequence in the stream
+
+	future jetstream.PubAckFuture // of the last attempt; nil when that failed at once
+	err    error                  // of the last attempt, once known
+}
+
+func newParcel(subject string) *parcel { return &parcel{subject: subject, done: make(chan struct{})} }
+
+// join makes f wait for p.
+func (p *parcel) join(f *flight) {
+	if n := len(p.flights); n > 0 && p.flights[n-1] == f {
+		return
+	}
+	f.share()
+	p.flights = append(p.flights, f)
+}
+
+func (p *parcel) settle(seq uint64) {
+	p.seq = seq
+	close(p.done)
+	for _, f := range p.flights {
+		f.settle()
+	}
+	p.flights = nil
+}
+
+// failed tells whether the last attempt is known to have failed, without waiting.
+func (p *parcel) failed() bool {
+	if p.err != nil {
+		return true
+	}
+	select {
+	case p.err = <-p.future.Err():
+		return true
+	default:
+		return false
+	}
+}
+
+// publisher sends one message and does not wait for its acknowledgement.
+type publisher func(stream string, p *parcel) (jetstream.PubAckFuture, error)
+
+func asyncPublisher(js jetstream.JetStream) publisher {
+	return func(stream string, p *parcel) (jetstream.PubAckFuture, error) {
+		return js.PublishMsgAsync(&nats.Msg{Subject: p.subject, Data: p.data},
+			jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+	}
+}
+
+// outbox writes messages into one stream: pipelined, in the order given (after a resend
+// they may be stored out of order and twice), until each is acknowledged.
+type outbox struct {
+	stream  string
+	limit   int // messages in flight
+	publish publisher
+	clock   clock.Clock
+	metrics *metrics
+	// top is asked, when there is room in flight and nothing is queued, to queue what waits
+	// to become full; it answers whether something goes on waiting. nil: nothing ever waits.
+	top func(idle bool) (waiting bool)
+
+	mu    sync.Mutex
+	queue []*parcel
+	last  *parcel // queued last
+	wake  chan struct{}
+	stall atomic.Pointer[string]
+}
+
+func newOutbox(s *Service, stream string, limit int) *outbox {
+	return &outbox{stream: stream, limit: limit, publish: s.publish, clock: s.clock, metrics: s.metrics, wake: make(chan struct{}, 1)}
+}
+
+// put queues a parcel; it is sent after all that were queued before.
+func (o *outbox) put(p *parcel) {
+	o.mu.Lock()
+	o.queue = append(o.queue, p)
+	o.last = p
+	o.mu.Unlock()
+	o.nudge()
+}
+
+// newest answers the parcel queued last, nil if there was none. Parcels settle in order:
+// once it is done, all before it are.
+func (o *outbox) newest() *parcel {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.last
+}
+
+func (o *outbox) nudge() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) take() *parcel {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 {
+		o.queue = nil
+		return nil
+	}
+	p := o.queue[0]
+	o.queue[0] = nil
+	o.queue = o.queue[1:]
+	return p
+}
+
+// problem answers why nothing gets through at the moment, "" if it does.
+func (o *outbox) problem() string {
+	if text := o.stall.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// run sends until ctx ends.
+func (o *outbox) run(ctx context.Context) {
+	var flying []*parcel
+	linger := o.clock.NewTimer(time.Hour)
+	defer linger.Stop()
+	var backoff time.Duration
+	for {
+		waiting := false
+		if backoff == 0 {
+			flying, waiting = o.fill(flying)
+		}
+		var lingered <-chan time.Time
+		if waiting {
+			linger.Reset(lingerFor)
+			lingered = linger.C()
+		}
+		if len(flying) == 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-o.wake:
+			case <-lingered:
+			}
+			continue
+		}
+		head := flying[0]
+		if head.failed() {
+			backoff = min(max(firstBackoff, backoff*2), maxBackoff)
+			if !o.retry(ctx, flying, backoff) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case ack := <-head.future.Ok():
+			o.settled(head, ack)
+			flying[0] = nil
+			flying = flying[1:]
+			backoff = 0
+		case head.err = <-head.future.Err():
+		case <-o.wake:
+		case <-lingered:
+		}
+	}
+}
+
+// fill sends what is queued while there is room in flight.
+func (o *outbox) fill(flying []*parcel) (_ []*parcel, waiting bool) {
+	for len(flying) < o.limit {
+		p := o.take()
+		if p == nil && o.top != nil {
+			waiting = o.top(len(flying) == 0)
+			p = o.take()
+		}
+		if p == nil {
+			break
+		}
+		o.send(p)
+		flying = append(flying, p)
+	}
+	return flying, waiting
+}
+
+func (o *outbox) send(p *parcel) {
+	p.future, p.err = o.publish(o.stream, p)
+	o.metrics.published.WithLabelValues(o.stream).Inc()
+}
+
+// retry waits and sends everything again that is known to have failed. It answers false
+// when ctx ended.
+func (o *outbox) retry(ctx context.Context, flying []*parcel, backoff time.Duration) bool {
+	text := fmt.Sprintf("stream %s takes nothing: %s", o.stream, advise(flying[0].err))
+	o.stall.Store(&text)
+	pause := o.clock.NewTimer(backoff)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-pause.C():
+	}
+	for _, p := range flying {
+		if p.failed() {
+			o.metrics.resent.WithLabelValues(o.stream).Inc()
+			o.send(p)
+		}
+	}
+	return true
+}
+
+func (o *outbox) settled(p *parcel, ack *jetstream.PubAck) {
+	o.stall.Store(nil)
+	p.future = nil
+	p.settle(ack.Sequence)
+}
+
+// JetStream error codes that say that there is no room.
+const (
+	codeInsufficientResources = 10023
+	codeStorageExceeded       = 10047
+	codeStoreFailed           = 10077
+)
+
+// advise says what a failed publish means and what to do; ingest goes on by itself.
+func advise(err error) string {
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && (api.ErrorCode == codeStoreFailed || api.ErrorCode == codeStorageExceeded || api.ErrorCode == codeInsufficientResources):
+		return fmt.Sprintf("JetStream is full (%v); give the stream or the server more room, ingest goes on by itself", err)
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return "the stream does not exist or has no leader; check it with `nats stream info`, ingest goes on by itself"
+	}
+	return fmt.Sprintf("%v; ingest goes on by itself once the server answers", err)
+}

@@ -1,0 +1,43 @@
+package projector
+
+import (
+	"github.com/tidemark-mesh/tidemark/internal/journal"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+)
+
+// Bounds of one batch: the COMMIT takes one message and some bytes of it.
+const (
+	maxMessages = journal.MaxBatchMessages - 1
+	maxBytes    = journal.MaxBatchBytes - journal.CommitReserve
+)
+
+// batch is what the next atomic append holds: accepted proposals, not yet written.
+type batch struct {
+	messages []journal.Message
+	changes  []change
+	firings  map[revision.Firing]int
+	bytes    int
+}
+
+// fits tells whether a group may join.
+func (b *batch) fits(group []proposal) bool {
+	bytes := b.bytes
+	for i := range group {
+		bytes += group[i].size
+	}
+	return len(b.messages)+len(group) <= maxMessages && bytes <= maxBytes
+}
+
+func (b *batch) add(p *proposal) {
+	b.messages = append(b.messages, p.message)
+	b.changes = append(b.changes, p.change)
+	b.bytes += p.size
+	b.firings[p.firing]++
+}
+
+func (b *batch) reset() {
+	clear(b.messages)
+	clear(b.changes)
+	b.messages, b.changes, b.bytes = b.messages[:0], b.changes[:0], 0
+	clear(b.firings)
+}

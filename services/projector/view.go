@@ -1,0 +1,284 @@
+package projector
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
+	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/core/projection"
+	"github.com/tidemark-mesh/tidemark/internal/journal"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+)
+
+// viewKind is what a view's file says about itself. It is a cache: the revisions stream
+// holds everything in it.
+const (
+	viewFormat = 1
+	rowsBucket = "rows"
+	placeName  = "place"
+)
+
+// A view writes its file when it holds this much that the file does not, or this long
+// after the first such change. What is not written costs reading it again after a crash,
+// nothing else; writing seldom and in key order is what keeps bbolt out of the hot path.
+const (
+	flushRows   = 16 << 10
+	flushBytes  = 24 << 20
+	flushAfterS = 5
+)
+
+// place says how far into the revisions stream a view reaches.
+type place struct {
+	Stream  string           `json:"stream"`
+	Created int64            `json:"created"` // identity of the stream, Unix nanoseconds
+	Fence   uint64           `json:"fence"`   // sequence of the last fence record applied; 0 = none
+	Commit  *revision.Commit `json:"commit,omitempty"`
+	Retired bool             `json:"retired,omitempty"`
+}
+
+// change is one row to be written: the newest revision of a projection.
+type change struct {
+	key   string // row key
+	value []byte // row value; owned by the view from then on
+}
+
+// view holds the current rows of one (stream, job, generation, key partition): a fold of
+// the revisions stream. Rows not yet in the file stand in two maps: fresh takes new ones,
+// frozen is being written. One goroutine applies; any number may read.
+type view struct {
+	store *checkpoint.Store
+	clock clock.Clock
+
+	mu     sync.RWMutex
+	fresh  map[string][]byte
+	frozen map[string][]byte
+	bytes  int // in fresh
+	place  place
+	dirty  bool  // place or fresh differ from what is written or being written
+	failed error // why it can take in no more; it must be opened again
+
+	timer  clock.Timer
+	wake   chan struct{} // asks the writer to look
+	thawed chan struct{} // told when frozen became free
+	done   chan struct{}
+	closed chan struct{}
+}
+
+// openView opens the view's file, or makes it anew when it is damaged.
+func openView(path string, clk clock.Clock) (*view, error) {
+	store, err := checkpoint.Open(path, checkpoint.Kind{Name: "projector-view", Format: viewFormat, Cache: true})
+	if err != nil {
+		return nil, err
+	}
+	v := &view{
+		store: store, clock: clk, fresh: map[string][]byte{},
+		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1),
+		done: make(chan struct{}), closed: make(chan struct{}),
+	}
+	err = store.View(func(tx *checkpoint.Tx) error {
+		_, err := tx.Meta(placeName, &v.place)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	v.timer = clk.NewTimer(0)
+	go v.write()
+	return v, nil
+}
+
+// at answers how far the view reaches.
+func (v *view) at() place {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.place
+}
+
+// bind tells a view which stream it is a fold of, or checks that it still is.
+func (v *view) bind(id journal.Identity) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.place.Created == 0 {
+		v.place.Stream, v.place.Created = id.Stream, id.Created
+		return nil
+	}
+	if err := id.Check(v.place.Created, v.place.Fence+1); err != nil {
+		return fmt.Errorf("view %s: %w; if the stream was replaced on purpose, move that file away and start again", v.store.Path(), err)
+	}
+	return nil
+}
+
+// heads answers the accepted head of every row key given, in one look at the file.
+func (v *view) heads(keys []string, found func(key string, head projection.Current)) error {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if v.failed != nil {
+		return v.failed
+	}
+	return v.store.View(func(tx *checkpoint.Tx) error {
+		rows, err := tx.Bucket(rowsBucket)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			value := v.inMemory(key)
+			if value == nil {
+				if value, err = rows.Get([]byte(key)); err != nil {
+					return err
+				}
+			}
+			head, err := rowHead(value)
+			if err != nil {
+				return err
+			}
+			found(key, head)
+		}
+		return nil
+	})
+}
+
+// apply takes in one fence record with the rows of its batch. Owners and followers both
+// come through here: what differs is only where the rows come from.
+func (v *view) apply(fence journal.FenceRecord, seq uint64, rows []change) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.failed != nil {
+		return v.failed
+	}
+	if seq <= v.place.Fence {
+		return nil
+	}
+	if fence.Commit != nil {
+		if err := follows(v.place, seq, fence.Commit); err != nil {
+			return err
+		}
+		v.place.Commit = fence.Commit
+	}
+	if fence.Control != nil {
+		retired, err := retires(fence.Control)
+		if err != nil {
+			return damagef("stream %s: the CONTROL record at sequence %d cannot be read: %v", v.place.Stream, seq, err)
+		}
+		v.place.Retired = v.place.Retired || retired
+	}
+	for _, c := range rows {
+		v.fresh[c.key] = c.value
+		v.bytes += len(c.key) + len(c.value)
+	}
+	v.place.Fence = seq
+	if !v.dirty {
+		v.dirty = true
+		v.timer.Reset(flushAfterS * second)
+	}
+	v.crowd()
+	return nil
+}
+
+// crowd starts a write when enough stands in memory, and waits when the file cannot keep
+// up at all. The lock is held.
+func (v *view) crowd() {
+	for len(v.fresh) >= flushRows || v.bytes >= flushBytes {
+		if v.frozen == nil {
+			poke(v.wake)
+			if len(v.fresh) < 2*flushRows && v.bytes < 2*flushBytes {
+				return
+			}
+		}
+		if len(v.fresh) < 2*flushRows && v.bytes < 2*flushBytes || v.failed != nil {
+			return
+		}
+		v.mu.Unlock()
+		select {
+		case <-v.thawed:
+		case <-v.done:
+		}
+		v.mu.Lock()
+	}
+}
+
+// write is the goroutine that brings changes into the file.
+func (v *view) write() {
+	defer close(v.closed)
+	for {
+		select {
+		case <-v.wake:
+		case <-v.timer.C():
+		case <-v.done:
+			v.flush()
+			return
+		}
+		v.flush()
+	}
+}
+
+// flush writes what stands in memory in one transaction.
+func (v *view) flush() {
+	v.mu.Lock()
+	if !v.dirty || v.failed != nil {
+		v.mu.Unlock()
+		return
+	}
+	v.frozen, v.fresh, v.bytes, v.dirty = v.fresh, make(map[string][]byte, len(v.fresh)), 0, false
+	rows, at := v.frozen, v.place
+	v.mu.Unlock()
+
+	keys := make([]string, 0, len(rows))
+	for key := range rows {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	err := v.store.Update(func(tx *checkpoint.Tx) error {
+		bucket, err := tx.Bucket(rowsBucket)
+		if err != nil {
+			return err
+		}
+		for _, key := range keys {
+			if err := bucket.Put([]byte(key), rows[key]); err != nil {
+				return err
+			}
+		}
+		return tx.SetMeta(placeName, at)
+	})
+	v.mu.Lock()
+	if err != nil {
+		v.failed = fmt.Errorf("write view: %w", err)
+	} else {
+		v.frozen = nil
+	}
+	v.mu.Unlock()
+	poke(v.thawed)
+}
+
+// failure answers why the view can take in no more, nil while it can.
+func (v *view) failure() error {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.failed
+}
+
+// errClosed is what a closed view answers to late readers.
+var errClosed = errors.New("the view is closed")
+
+// close writes what is left and closes the file. The applier must have ended; readers
+// that come later get errClosed.
+func (v *view) close() error {
+	close(v.done)
+	<-v.closed
+	v.timer.Stop()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	err := v.failed
+	v.failed = errClosed
+	return errors.Join(err, v.store.Close())
+}
+
+// poke tells a channel of capacity one without waiting.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,132 @@
+package projector
+
+import (
+	"bytes"
+
+	"github.com/tidemark-mesh/tidemark/internal/httpx"
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+)
+
+// Rows that one look into a view collects and visits at most: while it looks, the view
+// takes nothing in.
+const (
+	laneRows   = 128
+	laneVisits = 4096
+)
+
+// lane reads the matching rows of one view in order, a bounded piece at a time.
+type lane struct {
+	view     *view
+	from, to []byte // row keys; nil to = to the end
+	since    envelope.EventTime
+	until    envelope.EventTime
+	rows     []change
+	done     bool
+}
+
+func newLane(v *view, q *query, after []byte) *lane {
+	l := &lane{view: v, since: q.from, until: q.to}
+	if q.key != "" {
+		key := appendKey(nil, q.key)
+		l.from, l.to = appendTime(key, q.from), nextKey(key)
+	}
+	if after != nil {
+		if past := append(bytes.Clone(after), 0); bytes.Compare(past, l.from) > 0 {
+			l.from = past
+		}
+	}
+	return l
+}
+
+// nextKey answers the least row key behind all rows of a key; keyPart ends with its terminator.
+func nextKey(keyPart []byte) []byte {
+	next := bytes.Clone(keyPart)
+	next[len(next)-1]++
+	return next
+}
+
+// head answers the next matching row, nil at the end.
+func (l *lane) head() (*change, error) {
+	for len(l.rows) == 0 && !l.done {
+		if err := l.fill(); err != nil {
+			return nil, err
+		}
+	}
+	if len(l.rows) == 0 {
+		return nil, nil
+	}
+	return &l.rows[0], nil
+}
+
+// fill looks once into the view.
+func (l *lane) fill() error {
+	visits := 0
+	l.done = true
+	return l.view.scan(l.from, l.to, func(key, value []byte) (skip []byte, more bool, err error) {
+		if visits++; visits > laneVisits || len(l.rows) == laneRows {
+			l.from, l.done = bytes.Clone(key), false
+			return nil, false, nil
+		}
+		keyPart, start := splitRowKey(key)
+		switch {
+		case start < l.since:
+			return appendTime(bytes.Clone(keyPart), l.since), true, nil
+		case start >= l.until && l.until != envelope.MaxEventTime:
+			return nextKey(keyPart), true, nil
+		case !rowRetracted(value):
+			l.rows = append(l.rows, change{key: string(key), value: bytes.Clone(value)})
+		}
+		return nil, true, nil
+	})
+}
+
+// windows answers a page of current rows, ordered by job, key and start whatever the
+// number of key partitions.
+func (st *stream) windows(q *query) (*reply, error) {
+	p := &page{limit: q.limit}
+	next := q.cursor
+	for ; next.At < len(q.targets); next.At, next.RowKey = next.At+1, nil {
+		j := q.targets[next.At]
+		var lanes []*lane
+		for _, u := range q.units(j) {
+			v := u.opened()
+			if v == nil {
+				return nil, httpx.Error{Code: codeStarting, Message: "the view of " + u.part.String() + " is not open", Hint: "ask again in a moment"}
+			}
+			lanes = append(lanes, newLane(v, q, next.RowKey))
+		}
+		for {
+			l, row, err := least(lanes)
+			if err != nil {
+				return nil, err
+			}
+			if l == nil {
+				break
+			}
+			text, err := renderCurrent(j.policy, l.view.at().Commit, rowJSON(row.value))
+			if err != nil {
+				return nil, err
+			}
+			if !p.add(text) {
+				return st.answer(q, p, &next), nil
+			}
+			next.RowKey = []byte(row.key)
+			l.rows = l.rows[1:]
+		}
+	}
+	return st.answer(q, p, nil), nil
+}
+
+// least answers the lane whose next row comes first, nil when all are at their end.
+func least(lanes []*lane) (first *lane, row *change, err error) {
+	for _, l := range lanes {
+		head, err := l.head()
+		if err != nil {
+			return nil, nil, err
+		}
+		if head != nil && (row == nil || head.key < row.key) {
+			first, row = l, head
+		}
+	}
+	return first, row, nil
+}

@@ -203,8 +203,8 @@ func SplitArray(src []byte) ([][]byte, error) {
 		if end == len(src) {
 			return nil, &JSONError{Malformed, end, "the JSON text ends too early"}
 		}
-		if end == i {
-			return nil, &JSONError{Malformed, i, "no element between the commas of a batch"}
+		if end == i || src[end] == '}' {
+			return nil, &JSONError{Malformed, end, "no element, or a stray bracket, in a batch"}
 		}
 		element := src[i:end]
 		for isSpace(element[len(element)-1]) {
@@ -251,15 +251,6 @@ func afterArray(src []byte, i int) error {
 	}
 	return nil
 }
-
-func skipSpace(src []byte, i int) int {
-	for i < len(src) && isSpace(src[i]) {
-		i++
-	}
-	return i
-}
-
-func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
 // plainType stands for the type of events that came in as plain records: CloudEvents
 // demands one.

@@ -70,32 +70,34 @@ type node struct {
 // folding), and containers nested too deep. Numbers keep their text.
 type Document struct {
 	src     []byte
-	pos     int
 	nodes   []node
 	order   []int32 // scratch: member nodes to be sorted
 	text    []byte  // scratch: decoded or folded member name
 	twin    int     // offset of the first duplicate member name, or -1
 	twinOf  [2]string
 	deepest int
+	fault   JSONError // of the Parse that failed
 }
 
 // Parse reads src, which must stay unchanged while the Document is in use. maxDepth
 // bounds the nesting of containers. The error is a *JSONError.
 func (d *Document) Parse(src []byte, maxDepth int) error {
-	d.src, d.pos, d.nodes, d.twin, d.deepest = src, 0, d.nodes[:0], -1, maxDepth
+	d.src, d.nodes, d.twin, d.deepest = src, d.nodes[:0], -1, maxDepth
 	if len(src) > math.MaxInt32-16 {
 		return &JSONError{Malformed, 0, "JSON text beyond 2 GiB"}
 	}
 	if bytes.HasPrefix(src, []byte("\xef\xbb\xbf")) {
 		return &JSONError{Malformed, 0, "a byte order mark is not allowed"}
 	}
-	d.space()
-	if err := d.value(0); err != nil {
-		return err
+	pos := d.value(skipSpace(src, 0), 0)
+	if pos >= 0 {
+		if pos = skipSpace(src, pos); pos < len(src) {
+			pos = d.refuse(pos, "bytes after the end of the JSON text")
+		}
 	}
-	d.space()
-	if d.pos < len(src) {
-		return d.refuse("bytes after the end of the JSON text")
+	if pos < 0 {
+		fault := d.fault
+		return &fault
 	}
 	if d.twin >= 0 {
 		what := fmt.Sprintf("member %.64q stands twice", d.twinOf[1])
@@ -107,176 +109,156 @@ func (d *Document) Parse(src []byte, maxDepth int) error {
 	return nil
 }
 
-func (d *Document) refuse(what string) error {
-	if d.pos >= len(d.src) {
-		return &JSONError{Malformed, len(d.src), "the JSON text ends too early"}
+// The functions below read something at pos and answer the position behind it, or -1
+// with d.fault set.
+
+func (d *Document) refuse(pos int, what string) int {
+	d.fault = JSONError{Malformed, pos, what}
+	if pos >= len(d.src) {
+		d.fault = JSONError{Malformed, len(d.src), "the JSON text ends too early"}
 	}
-	return &JSONError{Malformed, d.pos, what}
+	return -1
 }
 
-func (d *Document) space() {
-	for d.pos < len(d.src) {
-		switch d.src[d.pos] {
-		case ' ', '\t', '\n', '\r':
-			d.pos++
-		default:
-			return
-		}
-	}
+func (d *Document) refuseDepth(pos int) int {
+	d.fault = JSONError{TooDeep, pos, fmt.Sprintf("containers nest deeper than %d", d.deepest)}
+	return -1
 }
 
-// value reads one value at pos into a new node; depth counts the containers around it.
-func (d *Document) value(depth int) error {
-	self := len(d.nodes)
-	start := d.pos
-	d.nodes = append(d.nodes, node{start: int32(start)})
-	if start >= len(d.src) {
-		return d.refuse("")
+// value reads one value into a new node; depth counts the containers around it.
+func (d *Document) value(pos, depth int) int {
+	self, start := len(d.nodes), pos
+	d.nodes = append(d.nodes, node{start: int32(pos)})
+	if pos >= len(d.src) {
+		return d.refuse(pos, "")
 	}
 	var kind Kind
-	var err error
 	escaped := false
-	switch c := d.src[start]; {
-	case c == '"':
+	switch c := d.src[pos]; c {
+	case '"':
 		kind = String
-		escaped, err = d.string()
-	case c == '-' || c >= '0' && c <= '9':
+		pos, escaped, _ = d.string(pos)
+	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		kind = Number
-		err = d.number()
-	case c == '{':
+		pos = d.number(pos)
+	case '{':
 		kind = Object
-		err = d.object(self, depth+1)
-	case c == '[':
+		pos = d.object(pos, depth+1)
+	case '[':
 		kind = Array
-		err = d.array(depth + 1)
-	case c == 't':
+		pos = d.array(pos, depth+1)
+	case 't':
 		kind = True
-		err = d.literal("true")
-	case c == 'f':
+		pos = d.literal(pos, "true")
+	case 'f':
 		kind = False
-		err = d.literal("false")
-	case c == 'n':
+		pos = d.literal(pos, "false")
+	case 'n':
 		kind = Null
-		err = d.literal("null")
+		pos = d.literal(pos, "null")
 	default:
-		err = d.refuse("no JSON value")
-	}
-	if err != nil {
-		return err
+		return d.refuse(pos, "no JSON value")
 	}
 	n := &d.nodes[self]
-	n.kind, n.escaped, n.end, n.next = kind, escaped, int32(d.pos), int32(len(d.nodes))
-	return nil
+	n.kind, n.escaped, n.start, n.end, n.next = kind, escaped, int32(start), int32(pos), int32(len(d.nodes))
+	return pos
 }
 
-func (d *Document) literal(word string) error {
+func (d *Document) literal(pos int, word string) int {
 	for i := range len(word) {
-		if d.pos >= len(d.src) || d.src[d.pos] != word[i] {
-			return d.refuse("no JSON value")
+		if pos >= len(d.src) || d.src[pos] != word[i] {
+			return d.refuse(pos, "no JSON value")
 		}
-		d.pos++
+		pos++
 	}
-	return nil
+	return pos
 }
 
-func (d *Document) array(depth int) error {
+func (d *Document) array(pos, depth int) int {
 	if depth > d.deepest {
-		return &JSONError{TooDeep, d.pos, fmt.Sprintf("containers nest deeper than %d", d.deepest)}
+		return d.refuseDepth(pos)
 	}
-	d.pos++
-	d.space()
-	if d.pos < len(d.src) && d.src[d.pos] == ']' {
-		d.pos++
-		return nil
+	src := d.src
+	pos = skipSpace(src, pos+1)
+	if pos < len(src) && src[pos] == ']' {
+		return pos + 1
 	}
 	for {
-		d.space()
-		if err := d.value(depth); err != nil {
-			return err
+		if pos = d.value(skipSpace(src, pos), depth); pos < 0 {
+			return pos
 		}
-		d.space()
-		if d.pos >= len(d.src) {
-			return d.refuse("")
-		}
-		switch d.src[d.pos] {
-		case ',':
-			d.pos++
-		case ']':
-			d.pos++
-			return nil
+		pos = skipSpace(src, pos)
+		switch {
+		case pos < len(src) && src[pos] == ',':
+			pos++
+		case pos < len(src) && src[pos] == ']':
+			return pos + 1
 		default:
-			return d.refuse("neither comma nor ] after an element")
+			return d.refuse(pos, "neither comma nor ] after an element")
 		}
 	}
 }
 
-func (d *Document) object(self, depth int) error {
+func (d *Document) object(pos, depth int) int {
 	if depth > d.deepest {
-		return &JSONError{TooDeep, d.pos, fmt.Sprintf("containers nest deeper than %d", d.deepest)}
+		return d.refuseDepth(pos)
 	}
-	d.pos++
-	d.space()
-	if d.pos < len(d.src) && d.src[d.pos] == '}' {
-		d.pos++
-		return nil
+	src, self := d.src, len(d.nodes)-1
+	pos = skipSpace(src, pos+1)
+	if pos < len(src) && src[pos] == '}' {
+		return pos + 1
 	}
 	for members := 1; ; members++ {
-		if err := d.member(depth); err != nil {
-			return err
+		if pos = d.member(skipSpace(src, pos), depth); pos < 0 {
+			return pos
 		}
-		if d.pos < len(d.src) && d.src[d.pos] > ' ' {
-			// the usual case: no space before the comma
-		} else {
-			d.space()
-		}
-		if d.pos >= len(d.src) {
-			return d.refuse("")
-		}
-		switch d.src[d.pos] {
-		case ',':
-			d.pos++
-		case '}':
-			d.pos++
+		pos = skipSpace(src, pos)
+		switch {
+		case pos < len(src) && src[pos] == ',':
+			pos++
+		case pos < len(src) && src[pos] == '}':
 			d.checkTwins(self, members)
-			return nil
+			return pos + 1
 		default:
-			return d.refuse("neither comma nor } after a member")
+			return d.refuse(pos, "neither comma nor } after a member")
 		}
 	}
 }
 
-func (d *Document) member(depth int) error {
-	d.space()
-	if d.pos >= len(d.src) || d.src[d.pos] != '"' {
-		return d.refuse("no member name")
+func (d *Document) member(pos, depth int) int {
+	src := d.src
+	if pos >= len(src) || src[pos] != '"' {
+		return d.refuse(pos, "no member name")
 	}
-	start := d.pos + 1
-	escaped, err := d.string()
-	if err != nil {
-		return err
-	}
-	end := d.pos - 1
-	if d.pos >= len(d.src) || d.src[d.pos] != ':' {
-		d.space()
-		if d.pos >= len(d.src) || d.src[d.pos] != ':' {
-			return d.refuse("no colon after a member name")
+	start := pos + 1
+	prefix, fold, size := shortName(src, start)
+	escaped := false
+	if size >= 0 {
+		pos = start + size + 1
+	} else {
+		wide := false
+		if pos, escaped, wide = d.string(pos); pos < 0 {
+			return pos
 		}
+		prefix, fold = d.nameMarks(src[start:pos-1], escaped, wide)
 	}
-	d.pos++
-	d.space()
+	end := pos - 1
+	if pos = skipSpace(src, pos); pos >= len(src) || src[pos] != ':' {
+		return d.refuse(pos, "no colon after a member name")
+	}
 	self := len(d.nodes)
-	if err := d.value(depth); err != nil {
-		return err
+	if pos = d.value(skipSpace(src, pos+1), depth); pos < 0 {
+		return pos
 	}
 	n := &d.nodes[self]
 	n.nameStart, n.nameEnd, n.nameEscaped = int32(start), int32(end), escaped
-	n.prefix, n.fold = d.nameMarks(start, end, escaped)
-	return nil
+	n.prefix, n.fold = prefix, fold
+	return pos
 }
 
 // number checks the grammar of RFC 8259; the text itself is the value.
-func (d *Document) number() error {
-	src, i := d.src, d.pos
+func (d *Document) number(pos int) int {
+	src, i := d.src, pos
 	if src[i] == '-' {
 		i++
 	}
@@ -284,17 +266,14 @@ func (d *Document) number() error {
 	i = digits(src, i)
 	switch {
 	case i == whole:
-		d.pos = i
-		return d.refuse("a number without digits")
+		return d.refuse(i, "a number without digits")
 	case src[whole] == '0' && i > whole+1:
-		d.pos = whole
-		return d.refuse("a number with a leading zero")
+		return d.refuse(whole, "a number with a leading zero")
 	}
 	if i < len(src) && src[i] == '.' {
 		fraction := i + 1
 		if i = digits(src, fraction); i == fraction {
-			d.pos = i
-			return d.refuse("a number without digits after its point")
+			return d.refuse(i, "a number without digits after its point")
 		}
 	}
 	if i < len(src) && src[i]|0x20 == 'e' {
@@ -304,12 +283,10 @@ func (d *Document) number() error {
 		}
 		exponent := i
 		if i = digits(src, i); i == exponent {
-			d.pos = i
-			return d.refuse("a number without digits in its exponent")
+			return d.refuse(i, "a number without digits in its exponent")
 		}
 	}
-	d.pos = i
-	return nil
+	return i
 }
 
 func digits(src []byte, i int) int {
@@ -319,35 +296,30 @@ func digits(src []byte, i int) int {
 	return i
 }
 
-// string reads from the opening quote to behind the closing one and answers whether
-// there are backslashes between.
-func (d *Document) string() (escaped bool, err error) {
-	src, i := d.src, d.pos+1
-	wide := false
+// string reads from the opening quote at pos to behind the closing one and answers
+// whether there are backslashes (escaped) or bytes beyond ASCII (wide) between.
+func (d *Document) string(pos int) (next int, escaped, wide bool) {
+	src, i := d.src, pos+1
 	for {
 		i = plainRun(src, i)
 		if i >= len(src) {
-			d.pos = i
-			return false, d.refuse("")
+			return d.refuse(i, ""), false, false
 		}
 		switch c := src[i]; {
 		case c == '"':
-			if wide && !utf8.Valid(src[d.pos+1:i]) {
-				return false, d.refuse("a string that is not valid UTF-8")
+			if wide && !utf8.Valid(src[pos+1:i]) {
+				return d.refuse(pos, "a string that is not valid UTF-8"), false, false
 			}
-			d.pos = i + 1
-			return escaped, nil
+			return i + 1, escaped, wide
 		case c == '\\':
 			escaped = true
 			size := escapeLen(src[i:])
 			if size == 0 {
-				d.pos = i
-				return false, d.refuse("a bad escape or a lone surrogate in a string")
+				return d.refuse(i, "a bad escape or a lone surrogate in a string"), false, false
 			}
 			i += size
 		case c < ' ':
-			d.pos = i
-			return false, d.refuse("a control character in a string")
+			return d.refuse(i, "a control character in a string"), false, false
 		default:
 			wide = true
 			for i < len(src) && src[i] >= 0x80 {
@@ -356,3 +328,20 @@ func (d *Document) string() (escaped bool, err error) {
 		}
 	}
 }
+
+// skipSpace is small enough to be inlined; most tokens have no space before them.
+func skipSpace(src []byte, i int) int {
+	if i < len(src) && src[i] > ' ' {
+		return i
+	}
+	return skipSpaces(src, i)
+}
+
+func skipSpaces(src []byte, i int) int {
+	for i < len(src) && isSpace(src[i]) {
+		i++
+	}
+	return i
+}
+
+func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }

@@ -15,15 +15,19 @@ const (
 	highs = 0x8080808080808080
 )
 
+// special marks, in the high bit of each byte, quotes, backslashes, control characters
+// and bytes beyond ASCII. The lowest mark is always right; one above it may be false.
+func special(x uint64) uint64 {
+	quote := x ^ ('"' * ones)
+	slash := x ^ ('\\' * ones)
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (x-' '*ones)&^x | x) & highs
+}
+
 // plainRun answers the first index from i whose byte is a quote, a backslash, a control
 // character or not ASCII; len(src) if there is none. Eight bytes at a time.
 func plainRun(src []byte, i int) int {
 	for i+8 <= len(src) {
-		x := binary.LittleEndian.Uint64(src[i:])
-		quote := x ^ ('"' * ones)
-		slash := x ^ ('\\' * ones)
-		hit := ((quote-ones)&^quote | (slash-ones)&^slash | (x-' '*ones)&^x | x) & highs
-		if hit != 0 {
+		if hit := special(binary.LittleEndian.Uint64(src[i:])); hit != 0 {
 			return i + bits.TrailingZeros64(hit)>>3
 		}
 		i += 8
@@ -117,33 +121,37 @@ func appendUnescaped(dst, inside []byte) []byte {
 	return dst
 }
 
-// nameMarks answers the sort prefix and the folded hash of a member name.
-func (d *Document) nameMarks(start, end int, escaped bool) (prefix uint64, fold uint32) {
-	size := end - start
-	if !escaped && size <= 8 && start+8 <= len(d.src) {
-		x := binary.LittleEndian.Uint64(d.src[start:])
-		if size < 8 {
-			x &= 1<<(uint(size)*8) - 1
-		}
-		if x&highs == 0 {
-			return bits.ReverseBytes64(x), mix(foldSeed(size), x)
-		}
+// shortName reads a member name of at most seven plain bytes in one step, and answers
+// size -1 for every other name.
+func shortName(src []byte, start int) (prefix uint64, fold uint32, size int) {
+	if start+8 > len(src) {
+		return 0, 0, -1
 	}
-	name := d.src[start:end]
+	x := binary.LittleEndian.Uint64(src[start:])
+	hit := special(x)
+	end := bits.TrailingZeros64(hit) &^ 7
+	if hit == 0 || byte(x>>end) != '"' {
+		return 0, 0, -1
+	}
+	x &= 1<<end - 1
+	size = end >> 3
+	return bits.ReverseBytes64(x), mix(foldSeed(size), x), size
+}
+
+// nameMarks answers the sort prefix and the folded hash of a member name.
+func (d *Document) nameMarks(name []byte, escaped, wide bool) (prefix uint64, fold uint32) {
+	if !escaped && !wide {
+		return headOf(name), foldHash(name)
+	}
+	d.text = d.text[:0]
 	if escaped {
-		d.text = appendUnescaped(d.text[:0], name)
+		d.text = appendUnescaped(d.text, name)
 		name = d.text
 	}
 	prefix = headOf(name)
-	if !ascii(name) {
-		at := len(d.text)
-		if !escaped {
-			d.text, at = d.text[:0], 0
-		}
-		d.text = appendFolded(d.text, name)
-		name = d.text[at:]
-	}
-	return prefix, foldHash(name)
+	at := len(d.text)
+	d.text = appendFolded(d.text, name)
+	return prefix, foldHash(d.text[at:])
 }
 
 // headOf answers the first eight bytes, big-endian, zero-padded.
@@ -156,21 +164,6 @@ func headOf(name []byte) uint64 {
 		x |= uint64(c) << (56 - 8*i)
 	}
 	return x
-}
-
-func ascii(b []byte) bool {
-	for len(b) >= 8 {
-		if binary.LittleEndian.Uint64(b)&highs != 0 {
-			return false
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c >= 0x80 {
-			return false
-		}
-	}
-	return true
 }
 
 func foldSeed(size int) uint64 { return uint64(size) * 0x9e3779b97f4a7c15 }
@@ -214,29 +207,37 @@ func appendFolded(dst, name []byte) []byte {
 const pairwise = 12
 
 // checkTwins notes the first member of the object whose name is that of an earlier one,
-// case set aside.
+// case set aside. A filter of 64 bits spares most members the comparison.
 func (d *Document) checkTwins(self, members int) {
 	if members < 2 || d.twin >= 0 {
 		return
 	}
-	base := len(d.order)
-	for i := self + 1; i < len(d.nodes); i = int(d.nodes[i].next) {
-		d.order = append(d.order, int32(i))
+	if members > pairwise {
+		d.checkManyTwins(self)
+		return
 	}
-	list := d.order[base:]
-	d.order = d.order[:base]
-	if members <= pairwise {
-		for i := 1; i < len(list); i++ {
-			fold := d.nodes[list[i]].fold
-			for _, earlier := range list[:i] {
-				if d.nodes[earlier].fold == fold && d.sameFolded(earlier, list[i]) {
-					d.noteTwin(earlier, list[i])
+	seen := uint64(0)
+	for i := self + 1; i < len(d.nodes); i = int(d.nodes[i].next) {
+		fold := d.nodes[i].fold
+		bit := uint64(1) << (fold & 63)
+		if seen&bit != 0 {
+			for j := self + 1; j < i; j = int(d.nodes[j].next) {
+				if d.nodes[j].fold == fold && d.sameFolded(int32(j), int32(i)) {
+					d.noteTwin(int32(j), int32(i))
 					return
 				}
 			}
 		}
-		return
+		seen |= bit
 	}
+}
+
+func (d *Document) checkManyTwins(self int) {
+	list := d.order[:0]
+	for i := self + 1; i < len(d.nodes); i = int(d.nodes[i].next) {
+		list = append(list, int32(i))
+	}
+	d.order = list[:0]
 	slices.SortFunc(list, d.compareFolded)
 	first := [2]int32{-1, -1}
 	for i := 1; i < len(list); i++ {

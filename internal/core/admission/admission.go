@@ -1,11 +1,25 @@
 // Package admission decides what happens to one incoming event: accepted, or
 // quarantined with one reason. Pure: arrival time is an argument.
+//
+// An event that has several faults is refused for the first of this list:
+//
+//  1. too-large: more bytes than the stream's maxEventBytes (exactly as many is fine).
+//  2. too-deep, malformed-json: whichever the strict reader meets first. malformed-json
+//     also covers CloudEvents whose attributes are not what the specification or this
+//     design allows (specversion, source or type missing, an unknown op or origin, an
+//     attribute of the wrong type), data that is declared not to be JSON, and an id or
+//     another attribute longer than envelope.MaxAttribute bytes.
+//  3. duplicate-field: a member name twice in an object, case set aside.
+//  4. missing-id.
+//  5. schema-generation: a dataschema that is not the stream's schemaGeneration.
+//  6. unknown-partition: the event states another source or source partition than the
+//     request it came in, or there is no source at all.
+//  7. missing-key, key-too-long.
+//  8. missing-event-time, event-time-format, event-time-out-of-range: extractor by
+//     extractor, in order of their names.
+//  9. value-format, value-precision: value by value, in order of their names.
+//  10. retract-not-allowed, retract-target.
 package admission
-
-import (
-	"github.com/tidemark-mesh/tidemark/pkg/envelope"
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
-)
 
 // Reason is why an event is quarantined.
 type Reason string
@@ -55,25 +69,3 @@ const (
 	CloudEvent Format = 2 // structured mode: one CloudEvents 1.0 JSON object
 	Binary     Format = 3 // binary mode: attributes in Header, data in Bytes
 )
-
-// Admitter decides events of one business stream. Not safe for concurrent use: it
-// reuses buffers.
-type Admitter struct{}
-
-// New answers an Admitter for the stream. allowed answers whether a (source, partition)
-// belongs to an applied policy.
-func New(bs *policy.BusinessStream) *Admitter { panic("contract only") }
-
-// Frame answers the extractor and value names that Times and Values of decided events
-// are aligned with.
-func (a *Admitter) Frame() (extractors, values []string) { panic("contract only") }
-
-// Decide answers the event, or why it is refused. partition is the source partition of
-// the request; now is the arrival time. Offset, generation and IngestTime are set by the
-// caller. The event's strings and Data may alias it.Bytes and stay valid as long as that.
-func (a *Admitter) Decide(it Item, partition uint32, now envelope.IngestTime, ev *envelope.Event) *Refusal {
-	panic("contract only")
-}
-
-// KeyPartition answers FNV-1a-32(key) mod partitions.
-func KeyPartition(key string, partitions int) int { panic("contract only") }

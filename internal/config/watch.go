@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
@@ -23,7 +24,9 @@ const (
 // then it answers nil. It outlives reconnects and waits for a server on which nothing is
 // applied yet. A damaged document ends it with an error.
 func Watch(ctx context.Context, js jetstream.JetStream, changed func(Snapshot)) error {
-	w := watch{changed: changed, clock: clock.System()}
+	reconnected := js.Conn().StatusChanged(nats.CONNECTED)
+	defer js.Conn().RemoveStatusListener(reconnected)
+	w := watch{changed: changed, clock: clock.System(), reconnected: reconnected}
 	wait := watchRetryFirst
 	for ctx.Err() == nil {
 		seen := w.rounds
@@ -42,6 +45,7 @@ func Watch(ctx context.Context, js jetstream.JetStream, changed func(Snapshot)) 
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
+		case <-w.reconnected:
 		}
 		timer.Stop()
 		wait = min(2*wait, watchRetryMost)
@@ -50,13 +54,15 @@ func Watch(ctx context.Context, js jetstream.JetStream, changed func(Snapshot)) 
 }
 
 type watch struct {
-	changed func(Snapshot)
-	clock   clock.Clock
-	last    Snapshot
-	rounds  int // complete readings of the bucket
+	changed     func(Snapshot)
+	clock       clock.Clock
+	reconnected <-chan nats.Status
+	last        Snapshot
+	rounds      int // complete readings of the bucket
 }
 
-// follow reads the bucket and then its updates until the watcher ends or grows old (nil).
+// follow reads the bucket and then its updates until the watcher ends, or must
+// be replaced (nil).
 func (w *watch) follow(ctx context.Context, js jetstream.JetStream) error {
 	bucket, err := js.KeyValue(ctx, subject.ConfigBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -80,6 +86,8 @@ func (w *watch) follow(ctx context.Context, js jetstream.JetStream) error {
 			return ctx.Err()
 		case <-old.C():
 			return nil
+		case <-w.reconnected:
+			return nil // the server may have lost the watcher's consumer
 		case update, open := <-watcher.Updates():
 			switch {
 			case !open:

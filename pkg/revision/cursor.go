@@ -139,6 +139,10 @@ func (c *cursor) string() string {
 		return ""
 	}
 	from := c.pos
+	if size := strings.IndexByte(c.text[from:], '"'); size >= 0 && plain(c.text[from:from+size]) {
+		c.pos += size + 1
+		return c.text[from : from+size]
+	}
 	for c.pos < len(c.text) {
 		switch b := c.text[c.pos]; {
 		case b == '"':

@@ -78,6 +78,7 @@ func ProvisionPolicy(ctx context.Context, js jetstream.JetStream, bs, job string
 	}
 	for pp := range partitions {
 		config := journal(subject.WindowsStream(bs, job, gen, pp), replicas, subject.Windows(bs, job, gen, pp))
+		config.AllowAtomicPublish = true // claims and control records are barriers: see internal/journal
 		if err := ensureStream(ctx, js, config); err != nil {
 			return err
 		}

@@ -178,6 +178,9 @@ func lintTopology(doc *Document, docs, applied []Document) []Finding {
 	return out
 }
 
+// RuleNotYetSupported names the findings of Unsupported.
+const RuleNotYetSupported = "not-yet-supported"
+
 // Unsupported answers what a document asks for that is part of the language but cannot
 // be run by this version; apply refuses it.
 func Unsupported(doc *Document) []Finding {
@@ -186,7 +189,7 @@ func Unsupported(doc *Document) []Finding {
 		return nil
 	}
 	var out []Finding
-	const rule = "not-yet-supported"
+	const rule = RuleNotYetSupported
 	if p.Window.Kind != Tumbling {
 		out = append(out, doc.finding("window."+string(p.Window.Kind), rule, "this version runs tumbling windows only, not %s windows; write {tumbling: …} or use a version that has them", p.Window.Kind))
 	}

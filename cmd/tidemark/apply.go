@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+)
+
+func (c *cli) applyCmd() *cobra.Command {
+	var files []string
+	var replicas int
+	var dryRun, yes bool
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE…",
+		Short: "Store documents and create the journals they need",
+		Long: `Check documents, create the journals they need and store them; services take them up at
+once. Either every document is taken or none is. What is applied never changes: a changed
+policy needs a higher generation, a changed stream only gains values and extractors
+together with a higher schemaGeneration.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := append(files, args...)
+			if len(names) == 0 {
+				return usage(errors.New("no file given; write `tidemark apply -f FILE` (a directory, or - for stdin)"))
+			}
+			docs, found, err := c.readDocuments(names)
+			if err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				return c.refuse(&config.RefusedError{Findings: found})
+			}
+			ctx, cancel := c.deadline(cmd.Context())
+			defer cancel()
+			conn, err := c.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			results, err := config.Apply(ctx, conn.JS, docs, replicas, dryRun)
+			if err != nil {
+				return c.refuse(err)
+			}
+			if dryRun {
+				c.note("dry run: nothing was written")
+			}
+			rows := make([]row, len(results))
+			for i, r := range results {
+				rows[i] = row{cells: []string{r.Kind, r.Name, r.Action, r.Digest[:12]}, object: r}
+			}
+			return c.list([]string{"KIND", "NAME", "ACTION", "DIGEST"}, rows)
+		},
+	}
+	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file with documents, a directory, or - for stdin; may be repeated")
+	cmd.Flags().IntVar(&replicas, "replicas", 1, "replicas of the journals: 1, or 3 in a cluster")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, write nothing")
+	cmd.Flags().BoolVar(&yes, "yes", false, "accepted for scripts; apply asks nothing")
+	return cmd
+}
+
+// refuse prints findings line by line and answers the error with its exit code: what this
+// version cannot run is refused, what is wrong in a document is a finding.
+func (c *cli) refuse(err error) error {
+	var bad *config.RefusedError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	if reportErr := c.report(bad.Findings, 0); !errors.Is(reportErr, errFindings) {
+		return reportErr
+	}
+	told := fmt.Errorf("nothing was applied: %d findings", len(bad.Findings))
+	if slices.ContainsFunc(bad.Findings, func(f policy.Finding) bool { return f.Rule != policy.RuleNotYetSupported }) {
+		return findings(told)
+	}
+	return refused(told)
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+)
+
+func (c *cli) lintCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lint FILE…",
+		Short: "Check documents without applying them",
+		Long: `Check documents and name every fault with file, line and rule.
+
+Policies are checked against their stream in the same files. With --server or --context
+they are also checked against what is applied there.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			docs, found, err := c.readDocuments(files)
+			if err != nil {
+				return err
+			}
+			var applied config.Snapshot
+			if c.server != "" || c.context != "" {
+				ctx, cancel := c.deadline(cmd.Context())
+				defer cancel()
+				conn, err := c.connect(ctx)
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				if applied, err = config.Load(ctx, conn.JS); err != nil {
+					return err
+				}
+			}
+			found = append(found, lintWhole(docs, found, applied.Documents())...)
+			return c.report(found, len(docs))
+		},
+	}
+}
+
+// lintWhole lints across documents. Where a file did not parse, a policy may only seem
+// to lack its stream: that finding is left out.
+func lintWhole(docs []policy.Document, parse []policy.Finding, applied []policy.Document) []policy.Finding {
+	found := policy.Lint(docs, applied)
+	if len(parse) > 0 {
+		found = slices.DeleteFunc(found, func(f policy.Finding) bool { return f.Rule == "unknown-stream" })
+	}
+	return found
+}
+
+// report prints findings, or says that there are none.
+func (c *cli) report(found []policy.Finding, documents int) error {
+	if len(found) == 0 {
+		c.note("%d documents, no findings", documents)
+		if c.output == "json" {
+			return c.object([]policy.Finding{})
+		}
+		return nil
+	}
+	if c.output == "table" {
+		for _, f := range found {
+			fmt.Fprintln(c.out, f)
+		}
+		return findings(errFindings)
+	}
+	rows := make([]row, len(found))
+	for i, f := range found {
+		rows[i] = row{object: f}
+	}
+	if err := c.list(nil, rows); err != nil {
+		return err
+	}
+	return findings(errFindings)
+}
+
+// readDocuments parses files; a directory stands for the YAML files in it, - for stdin.
+func (c *cli) readDocuments(names []string) ([]policy.Document, []policy.Finding, error) {
+	var docs []policy.Document
+	var found []policy.Finding
+	for _, name := range names {
+		files, err := documentFiles(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, file := range files {
+			src, err := c.readSource(file)
+			if err != nil {
+				return nil, nil, usage(fmt.Errorf("%w; name a file with documents, a directory, or - for stdin", err))
+			}
+			parsed, bad := policy.Parse(file, src)
+			docs, found = append(docs, parsed...), append(found, bad...)
+		}
+	}
+	return docs, found, nil
+}
+
+func (c *cli) readSource(file string) ([]byte, error) {
+	if file == "-" {
+		return io.ReadAll(c.in)
+	}
+	return os.ReadFile(file)
+}
+
+func documentFiles(name string) ([]string, error) {
+	if name == "-" {
+		return []string{name}, nil
+	}
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usage(fmt.Errorf("there is no file %s; name a file with documents, a directory, or - for stdin", name))
+	}
+	if err != nil {
+		return nil, usage(err)
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, usage(err)
+	}
+	var files []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+			files = append(files, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, usage(fmt.Errorf("directory %s holds no .yaml file", name))
+	}
+	return files, nil
+}

@@ -87,8 +87,8 @@ func (t *Tracker) W() envelope.EventTime { return t.w }
 func (t *Tracker) Data() envelope.EventTime { return t.data }
 
 // Take takes in one mark and answers whether it counts: marks of other sources, of
-// partitions outside the policy and of an epoch or generation lower than one seen are
-// ignored. extractor is the place of the policy's extractor in m.MaxEventTime; a mark
+// partitions outside the policy, of finished ones and of an epoch or generation lower
+// than one seen are ignored. extractor is the place of the policy's extractor in m.MaxEventTime; a mark
 // without it (negative, or beyond the list) is ignored, but its epoch was seen.
 func (t *Tracker) Take(m *envelope.Mark, extractor int) bool {
 	at := t.find(m.Source, m.Partition)
@@ -96,7 +96,7 @@ func (t *Tracker) Take(m *envelope.Mark, extractor int) bool {
 		return false
 	}
 	p := &t.parts[at]
-	if m.Epoch < p.epoch || m.Epoch == p.epoch && m.Generation < p.generation {
+	if p.finished || m.Epoch < p.epoch || m.Epoch == p.epoch && m.Generation < p.generation {
 		return false
 	}
 	p.epoch, p.generation = m.Epoch, m.Generation
@@ -128,7 +128,7 @@ func (t *Tracker) hear(at int, m *envelope.Mark) {
 			continue
 		}
 		b := &t.bases[other*n+at]
-		if restart || !b.set || now < b.now {
+		if restart || !b.set {
 			*b = base{now: now, set: true}
 		} else if o := &t.parts[other]; o.marked && !o.finished && saturatingSub(now, b.now) > silentAfter {
 			o.silent = true
@@ -139,11 +139,12 @@ func (t *Tracker) hear(at int, m *envelope.Mark) {
 	p.ingestNow, p.heard, p.silent, p.marked = now, m.Epoch, false, true
 }
 
-// judge sets what the mark says of its own partition. One that resumes from idle stays
-// excluded until its own watermark has reached W.
+// judge sets what the mark says of its own partition. A new owner may resume from a
+// checkpoint a second old: the maximum reached before stays a fact. One that resumes
+// from idle stays excluded until its own watermark has reached W.
 func (t *Tracker) judge(p *part, m *envelope.Mark, highest envelope.EventTime) {
-	p.offset, p.maxEventTime, p.quietForMs = m.Offset, highest, m.QuietForMs
-	p.finished = p.finished || m.Finished
+	p.offset, p.quietForMs, p.finished = m.Offset, m.QuietForMs, m.Finished
+	p.maxEventTime = max(p.maxEventTime, highest)
 	p.idle = t.idleAfter > 0 && m.Pending == 0 && m.InFlight == 0 && !m.Paused &&
 		micros(m.QuietForMs) >= t.idleAfter
 	switch {

@@ -87,15 +87,20 @@ func (o *Operator) putWriters(put func(key, value []byte) error) error {
 		if !f.changed {
 			continue
 		}
-		value := binary.AppendUvarint(nil, f.contiguous)
-		for _, n := range f.above {
-			value = binary.AppendUvarint(value, n)
-		}
+		value := f.lost.append(f.had.append(nil))
 		if err := put(append([]byte{pairWriter}, name...), value); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s spans) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	for _, p := range s {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, p.first), p.last)
+	}
+	return b
 }
 
 func (o *Operator) putKeys(put func(key, value []byte) error) error {

@@ -23,15 +23,14 @@ type firePlan struct {
 }
 
 // applyMark moves the watermark and lays out what is due: windows whose end it crossed,
-// and corrections. Only a mark that counts fires anything.
+// and corrections. Every mark fires corrections, also one whose word on its own source
+// partition is ignored.
 func (o *Operator) applyMark(m *envelope.Mark) error {
 	if err := o.checkFrames(m); err != nil {
 		return err
 	}
 	o.trackerChanged = true
-	if !o.tracker.Take(m, o.frame.time) {
-		return nil
-	}
+	o.tracker.Take(m, o.frame.time)
 	w := o.tracker.W()
 	if w == o.w && o.dirty == 0 {
 		o.settleMark()

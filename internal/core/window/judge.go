@@ -93,14 +93,10 @@ func (o *Operator) assertAgain(a *arrival, ref uint32) error {
 	same := e.digest == a.digest && e.flags&idRetraction == 0
 	switch {
 	case e.flags&idReserved != 0 && same:
-		// Its retraction came first: both count, and change nothing.
+		// Its retraction came first and waited: both are applied, and change nothing.
 		e.flags = e.flags&^idReserved | idNamed
 		o.ids.touch(ref)
-		if o.tooLate(a) {
-			o.late(a)
-		} else {
-			o.count(a)
-		}
+		o.count(a)
 	case same:
 		o.totals[classDuplicate]++
 	case e.flags&idReserved != 0:
@@ -143,28 +139,29 @@ func (o *Operator) retract(a *arrival) error {
 }
 
 // withdraw takes in a retraction that is no conflict: ref is its target, if it is known.
+// One that is too late is left to the reconciler and changes nothing here.
 func (o *Operator) withdraw(a *arrival, target [16]byte, ref uint32, had bool) error {
 	tooLate := o.tooLate(a)
-	if had && !tooLate {
+	switch {
+	case tooLate:
+		o.late(a)
+	case had:
 		if err := o.exclude(a, target); err != nil {
 			return err
 		}
-	}
-	if had {
 		o.ids.entry(ref).flags |= idNamed
 		o.ids.touch(ref)
 	}
 	if own, kept := o.remember(a, idRetraction); kept {
 		o.ids.targets[own] = target
 	}
+	if tooLate {
+		return nil
+	}
 	if !had && o.ids.keeps(a.time, o.tracker.W()) {
 		o.ids.insert(idEntry{hash: target, digest: a.digest, time: a.time, key: a.key, flags: idReserved})
 	}
-	if tooLate {
-		o.late(a)
-	} else {
-		o.count(a)
-	}
+	o.count(a)
 	return nil
 }
 

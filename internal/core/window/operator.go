@@ -145,11 +145,11 @@ func (o *Operator) BeginFrame(seq uint64, f *envelope.Frame) (fresh bool) {
 		return true
 	default:
 		w := o.writer(f.Writer)
-		if w.had(f.Number) {
+		if w.had.has(f.Number) {
 			o.pos = revision.InputPosition{Seq: seq + 1}
 			return false
 		}
-		w.take(f.Number)
+		w.had, w.changed = w.had.with(span{f.Number, f.Number}), true
 	}
 	if !again {
 		o.seq, o.nextIndex = seq, 0

@@ -80,19 +80,20 @@ func (r *restorer) pair(key, value []byte) (err error) {
 var errShape = errors.New("it is damaged")
 
 func (r *restorer) writer(name string, value []byte) error {
-	f := &writerFrames{}
 	d := decoder{rest: value}
-	f.contiguous = d.uvarint()
-	last := f.contiguous
-	for len(d.rest) > 0 && d.err == nil {
-		n := d.uvarint()
-		if n <= last {
-			return errShape
+	r.o.writers[name] = &writerFrames{had: d.spans(), lost: d.spans()}
+	return d.end()
+}
+
+func (d *decoder) spans() (s spans) {
+	for n := d.uvarint(); n > 0 && d.err == nil; n-- {
+		p := span{d.uvarint(), d.uvarint()}
+		if p.first == 0 || p.last < p.first || len(s) > 0 && p.first <= s[len(s)-1].last {
+			d.fail()
 		}
-		f.above, last = append(f.above, n), n
+		s = append(s, p)
 	}
-	r.o.writers[name] = f
-	return d.err
+	return s
 }
 
 // ordered appends a block or chunk, and those that waited for it.

@@ -341,7 +341,8 @@ func (c *cursor) schema(want string) {
 	}
 }
 
-// fields reads an object of named results.
+// fields reads an object of named results; the answer is sorted by name, in whatever
+// order they stand, so that its digest is that of the content.
 func (c *cursor) fields() []Field {
 	var fields []Field
 	c.members(func(name string) bool {
@@ -361,6 +362,7 @@ func (c *cursor) fields() []Field {
 		fields = append(fields, f)
 		return true
 	})
+	slices.SortFunc(fields, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
 	return fields
 }
 

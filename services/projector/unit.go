@@ -152,7 +152,7 @@ func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Leas
 		if f.caughtUp() {
 			u.caughtUp()
 			if lease != nil {
-				return u.own(ctx, f, lease)
+				return u.own(ctx, f, lease.Lost())
 			}
 		}
 		select {
@@ -173,9 +173,9 @@ func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Leas
 	}
 }
 
-// own claims the fence, reads the view up to the claim, and accepts until the lease or
-// the fence is lost.
-func (u *unit) own(ctx context.Context, f *follower, lease *leases.Lease) error {
+// own claims the fence, reads the view up to the claim, and accepts until the lease is
+// lost, or the fence is.
+func (u *unit) own(ctx context.Context, f *follower, lost <-chan struct{}) error {
 	w, head, err := journal.ClaimFenced(ctx, u.js, journal.FencedSettings{
 		Stream: subject.RevisionsStream(u.part.stream), Fence: u.part.fence(),
 		Owner: u.owner, CoreVersion: config.CoreVersion,
@@ -199,7 +199,7 @@ func (u *unit) own(ctx context.Context, f *follower, lease *leases.Lease) error 
 	from.Created = reader.Identity().Created
 	u.become(roleOwner)
 	u.log.Info().Stringer("partition", u.part).Uint64("epoch", head.Epoch).Uint64("from", from.Seq).Msg("projector: accepting")
-	err = u.accept(ctx, a, reader, lease)
+	err = u.accept(ctx, a, reader, lost)
 	if errors.Is(err, journal.ErrFenced) {
 		u.metrics.fenced()
 		u.log.Info().Stringer("partition", u.part).Msg("projector: fenced by a newer claim, following")
@@ -208,7 +208,7 @@ func (u *unit) own(ctx context.Context, f *follower, lease *leases.Lease) error 
 }
 
 // accept is the loop: receive, decide, commit.
-func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, lease *leases.Lease) error {
+func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, lost <-chan struct{}) error {
 	ticker := u.clock.NewTicker(commitEvery)
 	defer ticker.Stop()
 	work, cancel := u.outlive(ctx)
@@ -220,7 +220,7 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 			if err := a.commitIf(work, a.moved()); err != nil {
 				return err
 			}
-		case <-lease.Lost():
+		case <-lost:
 			return nil
 		case <-ctx.Done(): // commit what was decided before the end
 			return a.commitIf(work, a.moved())
@@ -244,7 +244,7 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 					return err
 				}
 				continue
-			case <-lease.Lost():
+			case <-lost:
 				return nil
 			case <-ctx.Done():
 				return a.commitIf(work, a.moved())

@@ -17,32 +17,22 @@ const (
 // lane reads the matching rows of one view in order, a bounded piece at a time.
 type lane struct {
 	view     *view
+	key      string // "" = every key
 	from, to []byte // row keys; nil to = to the end
-	since    envelope.EventTime
-	until    envelope.EventTime
 	rows     []change
 	done     bool
 }
 
+// newLane begins behind the row key after, nil at the beginning.
 func newLane(v *view, q *query, after []byte) *lane {
-	l := &lane{view: v, since: q.from, until: q.to}
-	if q.key != "" {
-		key := appendKey(nil, q.key)
-		l.from, l.to = appendTime(key, q.from), nextKey(key)
+	l := &lane{view: v, key: q.key, from: appendTime(nil, q.from)}
+	if q.to != envelope.MaxEventTime {
+		l.to = appendTime(nil, q.to)
 	}
 	if after != nil {
-		if past := append(bytes.Clone(after), 0); bytes.Compare(past, l.from) > 0 {
-			l.from = past
-		}
+		l.from = append(bytes.Clone(after), 0)
 	}
 	return l
-}
-
-// nextKey answers the least row key behind all rows of a key; keyPart ends with its terminator.
-func nextKey(keyPart []byte) []byte {
-	next := bytes.Clone(keyPart)
-	next[len(next)-1]++
-	return next
 }
 
 // head answers the next matching row, nil at the end.
@@ -62,26 +52,26 @@ func (l *lane) head() (*change, error) {
 func (l *lane) fill() error {
 	visits := 0
 	l.done = true
-	return l.view.scan(l.from, l.to, func(key, value []byte) (skip []byte, more bool, err error) {
+	return l.view.scan(l.from, l.to, func(rowKey, value []byte) (skip []byte, more bool, err error) {
 		if visits++; visits > laneVisits || len(l.rows) == laneRows {
-			l.from, l.done = bytes.Clone(key), false
+			l.from, l.done = bytes.Clone(rowKey), false
 			return nil, false, nil
 		}
-		keyPart, start := splitRowKey(key)
-		switch {
-		case start < l.since:
-			return appendTime(bytes.Clone(keyPart), l.since), true, nil
-		case start >= l.until && l.until != envelope.MaxEventTime:
-			return nextKey(keyPart), true, nil
-		case !rowRetracted(value):
-			l.rows = append(l.rows, change{key: string(key), value: bytes.Clone(value)})
+		if w, key := splitRowKey(rowKey); l.key != "" && string(key) != l.key {
+			if string(key) > l.key {
+				w.End++ // this window has no row of the key: on to the next one
+			}
+			return appendRowKey(nil, l.key, w), true, nil
+		}
+		if !rowRetracted(value) {
+			l.rows = append(l.rows, change{key: string(rowKey), value: bytes.Clone(value)})
 		}
 		return nil, true, nil
 	})
 }
 
-// windows answers a page of current rows, ordered by job, key and start whatever the
-// number of key partitions.
+// windows answers a page of current rows, ordered by job, window and key
+// whatever the number of key partitions.
 func (st *stream) windows(q *query) (*reply, error) {
 	p := &page{limit: q.limit}
 	next := q.cursor

@@ -60,6 +60,7 @@ func ProvisionStream(ctx context.Context, js jetstream.JetStream, bs string, par
 	}
 	quarantine := journal(subject.QuarantineStream(bs), replicas, subject.QuarantineAll(bs))
 	quarantine.AllowDirect = true
+	quarantine.AllowAtomicPublish = true // refused events come in batches, one sync each
 	sources := journal(subject.SourcesStream(bs), replicas, subject.SourcesAll(bs))
 	revisions := journal(subject.RevisionsStream(bs), replicas, subject.RevisionsAll(bs), subject.CommitsAll(bs), subject.AliasAll(bs))
 	revisions.AllowAtomicPublish = true

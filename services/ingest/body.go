@@ -17,13 +17,13 @@ import (
 
 // Media types of bodies.
 const (
-	typeJSON       = "application/json"
-	typeNDJSON     = "application/x-ndjson"
-	typeCSV        = "text/csv"
-	typeCloudEvent = "application/cloudevents+json"
-	typeBatch      = "application/cloudevents-batch+json"
-	typeCELines    = "application/cloudevents+ndjson" // one CloudEvent a line
-	typeResume     = "application/vnd.tidemark.resume+json"
+	typeJSON          = "application/json"
+	typeNDJSON        = "application/x-ndjson"
+	typeCSV           = "text/csv"
+	typeCloudEvent    = "application/cloudevents+json"
+	typeBatch         = "application/cloudevents-batch+json"
+	typeCELines       = "application/cloudevents+ndjson" // one CloudEvent a line
+	ContentTypeResume = "application/vnd.tidemark.resume+json"
 )
 
 // split takes a body apart into items, each with its exact bytes. What cannot be told

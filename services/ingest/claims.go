@@ -229,7 +229,7 @@ func (p *partition) ownOnce(ctx context.Context) error {
 	s := p.stream.svc
 	known, stopLooking := context.WithCancel(ctx)
 	go p.watchHolder(known)
-	lease, err := s.leases.Acquire(ctx, p.leaseKey())
+	lease, err := s.leases.acquire(ctx, p.leaseKey())
 	stopLooking()
 	if err != nil {
 		return fmt.Errorf("lease: %w", err)

@@ -75,7 +75,7 @@ func (l *lane) ready(d *door) {
 		l.frame = envelope.NewFrameBuilder(l.writer, d.extractors, d.values)
 	}
 	if l.open == nil {
-		l.open = newParcel(l.subject)
+		l.open = newParcel()
 		l.opened = l.stamp.elapsed()
 	}
 }
@@ -88,7 +88,7 @@ func (l *lane) close() {
 	}
 	if l.frame.Records() > 0 {
 		l.number++
-		l.open.data = append([]byte(nil), l.frame.Finish(l.number)...)
+		l.open.messages = []message{{l.subject, append([]byte(nil), l.frame.Finish(l.number)...)}}
 		l.out.put(l.open)
 	}
 	l.frame.Reset()

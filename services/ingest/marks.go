@@ -152,6 +152,9 @@ func (st *stream) mark(ctx context.Context) {
 		st.cuts++
 		st.mu.Unlock()
 		flushed, err := st.cut(ctx)
+		st.mu.Lock()
+		st.written++
+		st.mu.Unlock()
 		if err != nil && ctx.Err() == nil {
 			st.svc.log.Error().Err(err).Str("stream", st.name).Msg("no marks were written; trying again")
 		}
@@ -185,12 +188,13 @@ func (st *stream) cut(ctx context.Context) ([]Flushed, error) {
 	for pp, l := range st.lanes {
 		lanes[pp].newest, lanes[pp].number = l.seal()
 	}
+	quarantined := st.quarantine.seal()
 	for _, l := range lanes {
 		if err := settledParcel(ctx, l.newest); err != nil {
 			return nil, err
 		}
 	}
-	if err := settledParcel(ctx, st.quarantine.out.newest()); err != nil {
+	if err := settledParcel(ctx, quarantined); err != nil {
 		return nil, err
 	}
 	parts = st.durable(ctx, parts)

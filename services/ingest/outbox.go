@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // Waits of an outbox between attempts that failed in a row.
@@ -43,20 +45,24 @@ func (f *flight) settle() {
 	}
 }
 
-// parcel is one message on its way into a stream. It is sent until it is acknowledged,
-// the same bytes each time.
+// parcel is one message, or several in one atomic batch, on the way into a stream. It is
+// sent until it is acknowledged, the same bytes each time.
 type parcel struct {
-	subject string
-	data    []byte
-	flights []*flight
-	done    chan struct{} // closed when acknowledged
-	seq     uint64        // after done: its sequence in the stream
+	messages []message
+	flights  []*flight
+	done     chan struct{} // closed when acknowledged
+	seq      uint64        // after done: sequence of its last message in the stream
 
 	future jetstream.PubAckFuture // of the last attempt; nil when that failed at once
 	err    error                  // of the last attempt, once known
 }
 
-func newParcel(subject string) *parcel { return &parcel{subject: subject, done: make(chan struct{})} }
+type message struct {
+	subject string
+	data    []byte
+}
+
+func newParcel() *parcel { return &parcel{done: make(chan struct{})} }
 
 // join makes f wait for p.
 func (p *parcel) join(f *flight) {
@@ -89,13 +95,34 @@ func (p *parcel) failed() bool {
 	}
 }
 
-// publisher sends one message and does not wait for its acknowledgement.
+// publisher sends one parcel and does not wait for its acknowledgement.
 type publisher func(stream string, p *parcel) (jetstream.PubAckFuture, error)
 
-func asyncPublisher(js jetstream.JetStream) publisher {
+// asyncPublisher sends single messages as they are and several as an atomic batch: the
+// server syncs a batch to disk once. Every attempt has a batch id of its own, for the
+// server may still hold the rest of the last one.
+func asyncPublisher(nc *nats.Conn, js jetstream.JetStream, writer string) publisher {
+	var attempts atomic.Uint64
 	return func(stream string, p *parcel) (jetstream.PubAckFuture, error) {
-		return js.PublishMsgAsync(&nats.Msg{Subject: p.subject, Data: p.data},
-			jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+		last := len(p.messages) - 1
+		msg := &nats.Msg{Subject: p.messages[last].subject, Data: p.messages[last].data}
+		if last > 0 {
+			id := fmt.Sprintf("%s-%d", writer, attempts.Add(1))
+			for i, m := range p.messages[:last] {
+				if err := nc.PublishMsg(&nats.Msg{Subject: m.subject, Data: m.data, Header: batchHeader(stream, id, i+1)}); err != nil {
+					return nil, err
+				}
+			}
+			msg.Header = batchHeader(stream, id, last+1)
+			msg.Header[subject.HeaderBatchCommit] = []string{"1"}
+		}
+		return js.PublishMsgAsync(msg, jetstream.WithExpectStream(stream), jetstream.WithRetryAttempts(0))
+	}
+}
+
+func batchHeader(stream, id string, n int) nats.Header {
+	return nats.Header{
+		subject.HeaderExpectStream: {stream}, subject.HeaderBatchID: {id}, subject.HeaderBatchSeq: {strconv.Itoa(n)},
 	}
 }
 
@@ -234,7 +261,7 @@ func (o *outbox) fill(flying []*parcel) (_ []*parcel, waiting bool) {
 
 func (o *outbox) send(p *parcel) {
 	p.future, p.err = o.publish(o.stream, p)
-	o.metrics.published.WithLabelValues(o.stream).Inc()
+	o.metrics.published.WithLabelValues(o.stream).Add(float64(len(p.messages)))
 }
 
 // retry waits and sends everything again that is known to have failed. It answers false

@@ -2,14 +2,20 @@ package ingest
 
 import (
 	"sync"
+	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-// quarantineInFlight is how many quarantine records are on their way at once.
-const quarantineInFlight = 256
+// Shape of the quarantine pipeline. A batch is stored with one sync of the disk, so a
+// file full of refused events is not slower than the disk.
+const (
+	batchesInFlight = 4
+	batchRecords    = 400
+	batchBytes      = 512 << 10
+)
 
 // quarantine writes refused events of one business stream, one message each, so that
 // they can be found by reason and taken in later.
@@ -17,13 +23,22 @@ type quarantine struct {
 	out    *outbox
 	stream string
 	writer string
+	stamp  *stamper
 
 	mu     sync.Mutex
 	number uint64
+	open   *parcel // the batch being filled; nil when there is none
+	size   int
+	opened time.Duration
 }
 
 func newQuarantine(s *Service, bs string) *quarantine {
-	return &quarantine{out: newOutbox(s, subject.QuarantineStream(bs), quarantineInFlight), stream: bs, writer: s.writer}
+	q := &quarantine{
+		out:    newOutbox(s, subject.QuarantineStream(bs), batchesInFlight),
+		stream: bs, writer: s.writer, stamp: s.stamp,
+	}
+	q.out.top = q.top
+	return q
 }
 
 // position is where in its source an event stands; the zero offset means that the source
@@ -56,9 +71,48 @@ func (q *quarantine) add(req *Request, it *Item, at position, id string, why *ad
 		return err
 	}
 	q.number++
-	p := newParcel(subject.Quarantine(q.stream, r.Reason))
-	p.data = data
-	p.join(f)
-	q.out.put(p)
+	if q.size+len(data) > batchBytes {
+		q.close()
+	}
+	if q.open == nil {
+		q.open, q.opened = newParcel(), q.stamp.elapsed()
+	}
+	q.open.messages = append(q.open.messages, message{subject.Quarantine(q.stream, r.Reason), data})
+	q.open.join(f)
+	q.size += len(data)
+	if len(q.open.messages) == batchRecords {
+		q.close()
+	}
+	q.out.nudge()
 	return nil
+}
+
+// close queues the open batch, if any.
+func (q *quarantine) close() {
+	if q.open != nil {
+		q.out.put(q.open)
+	}
+	q.open, q.size = nil, 0
+}
+
+// top is asked by the outbox when it has room, as that of a lane.
+func (q *quarantine) top(idle bool) (waiting bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.open == nil {
+		return false
+	}
+	if idle || q.stamp.elapsed()-q.opened >= lingerFor {
+		q.close()
+		return false
+	}
+	return true
+}
+
+// seal queues what is open and answers the newest parcel, nil if there never was one.
+func (q *quarantine) seal() *parcel {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.close()
+	return q.out.newest()
 }

@@ -34,7 +34,7 @@ func (s *Service) subscribe(p *partition) (*nats.Subscription, error) {
 // serve takes one request from the wire. It runs once a partition at a time up to the
 // request's turn, so offsets follow the order on the wire; the rest runs beside.
 func (s *Service) serve(p *partition, m *nats.Msg) {
-	if m.Header.Get(subject.HeaderContentType) == typeResume {
+	if m.Header.Get(subject.HeaderContentType) == ContentTypeResume {
 		go s.serveResume(p, m)
 		return
 	}

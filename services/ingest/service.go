@@ -45,7 +45,7 @@ const (
 // Config of a Service.
 type Config struct {
 	Conn     *natsio.Conn
-	Instance string // names this process over restarts; "" = the writer
+	Instance string // names this process over restarts; "" = a fresh name each time
 	Address  string // where this process answers HTTP, told to those who ask elsewhere
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
@@ -55,11 +55,32 @@ type Config struct {
 	LeaseTTL time.Duration // 0 = 5 s
 }
 
+// leaser says who should try to own a source partition; the sources journal decides.
+type leaser interface {
+	acquire(ctx context.Context, key string) (lease, error)
+	Who(ctx context.Context, key string) (address string, err error)
+}
+
+type lease interface {
+	Lost() <-chan struct{}
+	Release()
+}
+
+type leaseHolder struct{ *leases.Holder }
+
+func (h leaseHolder) acquire(ctx context.Context, key string) (lease, error) {
+	l, err := h.Acquire(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
 // Service owns source partitions and takes in their events.
 type Service struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
-	leases   *leases.Holder
+	leases   leaser
 	instance string
 	address  string
 	writer   string
@@ -90,6 +111,14 @@ func New(c Config) (*Service, error) {
 	if c.Conn == nil {
 		return nil, errors.New("ingest needs a NATS connection")
 	}
+	if c.Instance == "" {
+		c.Instance = uuid.NewString()
+	}
+	holder := leases.New(c.Conn.JS, c.Instance, c.Address, orDefault(c.LeaseTTL, defaultLeaseTTL))
+	return newService(c, leaseHolder{holder})
+}
+
+func newService(c Config, l leaser) (*Service, error) {
 	if c.Clock == nil {
 		c.Clock = clock.System()
 	}
@@ -97,18 +126,14 @@ func New(c Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ingest: %w", err)
 	}
+	writer := uuid.NewString()
 	s := &Service{
-		nc: c.Conn.NC, js: c.Conn.JS, writer: uuid.NewString(), address: c.Address, log: c.Log, clock: c.Clock,
+		nc: c.Conn.NC, js: c.Conn.JS, writer: writer, address: c.Address, log: c.Log, clock: c.Clock,
 		stamp: newStamper(c.Clock), dead: make(chan struct{}), streams: make(map[string]*stream),
-		publish: asyncPublisher(js), watch: config.Watch,
-	}
-	s.instance = c.Instance
-	if s.instance == "" {
-		s.instance = s.writer
+		publish: asyncPublisher(c.Conn.NC, js, writer), watch: config.Watch, leases: l, instance: c.Instance,
 	}
 	s.budget = newBudget(orDefault(c.Budget, defaultBudget))
 	s.waitFor = orDefault(c.WaitFor, waitDefault)
-	s.leases = leases.New(c.Conn.JS, s.instance, c.Address, orDefault(c.LeaseTTL, defaultLeaseTTL))
 	if s.metrics, err = newMetrics(c.Registry, s); err != nil {
 		return nil, fmt.Errorf("ingest metrics: %w", err)
 	}

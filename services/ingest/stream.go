@@ -57,7 +57,8 @@ type stream struct {
 	wanted     []chan<- cutResult
 	wantNext   bool
 	lastCut    time.Duration
-	cuts       uint64
+	cuts       uint64 // begun
+	written    uint64 // over, with or without marks
 }
 
 // newStream starts the lanes and the marks of a stream.

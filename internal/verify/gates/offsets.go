@@ -1,0 +1,127 @@
+package gates
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+)
+
+// epochShift splits a push offset into epoch and n (offset = epoch<<32 | n).
+const epochShift = 32
+
+// offsetSet knows which offsets of one source partition and epoch were seen.
+type offsetSet struct {
+	words  []uint64
+	marked uint64 // n of the highest mark
+}
+
+// add notes n and answers whether it was there before.
+func (s *offsetSet) add(n uint64) (again bool) {
+	word := int(n / 64)
+	if word >= len(s.words) {
+		s.words = append(s.words, make([]uint64, word-len(s.words)+1)...)
+	}
+	bit := uint64(1) << (n % 64)
+	again = s.words[word]&bit != 0
+	s.words[word] |= bit
+	return again
+}
+
+// missing answers how many of 1..marked were not seen, and the first of them.
+func (s *offsetSet) missing() (count, first uint64) {
+	for n := uint64(1); n <= s.marked; {
+		word := int(n / 64)
+		if word >= len(s.words) {
+			if first == 0 {
+				first = n
+			}
+			return count + s.marked - n + 1, first
+		}
+		if n%64 == 0 && n+63 <= s.marked && s.words[word] == ^uint64(0) {
+			n += 64
+			continue
+		}
+		if s.words[word]&(1<<(n%64)) == 0 {
+			count++
+			if first == 0 {
+				first = n
+			}
+		}
+		n++
+	}
+	return count, first
+}
+
+func (s *offsetSet) len() (n uint64) {
+	for _, w := range s.words {
+		n += uint64(bits.OnesCount64(w))
+	}
+	return n
+}
+
+type epochKey struct {
+	source    string
+	partition uint32
+	epoch     uint64
+}
+
+// positions gathers the source positions of events and quarantine records.
+type positions struct {
+	sets map[epochKey]*offsetSet
+}
+
+func newPositions() *positions { return &positions{sets: map[epochKey]*offsetSet{}} }
+
+func (p *positions) set(source string, partition uint32, epoch uint64) *offsetSet {
+	k := epochKey{source, partition, epoch}
+	s := p.sets[k]
+	if s == nil {
+		k.source = string([]byte(source))
+		s = &offsetSet{}
+		p.sets[k] = s
+	}
+	return s
+}
+
+// add notes one position; twice is the gate that counts repetitions.
+func (p *positions) add(source string, partition uint32, offset uint64, twice *Gate) {
+	twice.look(1)
+	if p.set(source, partition, offset>>epochShift).add(offset & (1<<epochShift - 1)) {
+		twice.fail("source %s partition %d: offset %s stands twice", source, partition, offsetText(offset))
+	}
+}
+
+// mark notes what a mark promises: every offset up to its own is durable.
+func (p *positions) mark(m *envelope.Mark) {
+	if m.Offset == 0 {
+		return
+	}
+	s := p.set(m.Source, m.Partition, m.Offset>>epochShift)
+	s.marked = max(s.marked, m.Offset&(1<<epochShift-1))
+}
+
+// check fails the gate for every promised offset that is nowhere.
+func (p *positions) check(g *Gate) {
+	keys := make([]epochKey, 0, len(p.sets))
+	for k := range p.sets {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b epochKey) int {
+		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.partition, b.partition), cmp.Compare(a.epoch, b.epoch))
+	})
+	for _, k := range keys {
+		s := p.sets[k]
+		g.look(s.marked)
+		if count, first := s.missing(); count > 0 {
+			g.fail("source %s partition %d epoch %d: %d offsets up to the mark at %d are missing, the first is %d", k.source, k.partition, k.epoch, count, s.marked, first)
+			g.Wrong += count - 1
+		}
+	}
+}
+
+func offsetText(offset uint64) string {
+	return fmt.Sprintf("%d (epoch %d)", offset&(1<<epochShift-1), offset>>epochShift)
+}

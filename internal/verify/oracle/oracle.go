@@ -1,0 +1,383 @@
+package oracle
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"math/big"
+	"sort"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+)
+
+// Oracle recomputes one (policy generation, key partition). Feed it the frames of the
+// events journal in order.
+type Oracle struct {
+	stream *policy.BusinessStream
+	policy *policy.StreamTimePolicy
+	reader *reader
+	clock  *watermark
+
+	frames    map[string]map[uint64]bool // writer → numbers had
+	lost      map[string][][2]uint64     // writer → GAP ranges
+	ids       map[idKey]*idState
+	windows   map[windowKey]*window
+	sources   map[string]int // source → partitions of the policy
+	late      []Late
+	conflicts []Conflict
+	counts    Counts
+}
+
+// Counts are numbers of events by what became of them.
+type Counts struct {
+	Applied, TooLate, Duplicate, Conflict, Foreign, NoTime uint64
+	IDDigest                                               *big.Int // sum over applied events mod 2^128
+	GapFrames                                              uint64   // frames that an operator declared lost
+}
+
+// Late is a refused (event, window) pair.
+type Late struct {
+	Seq        uint64
+	Index      uint32
+	Source, ID string
+	Key        string
+	Start, End envelope.EventTime
+}
+
+// Conflict is an event that was refused because its id is taken.
+type Conflict struct {
+	Seq        uint64
+	Index      uint32
+	Source, ID string
+	Key        string
+}
+
+// Row is what readers must see of one window.
+type Row struct {
+	Key        string
+	Start, End envelope.EventTime
+	Revision   uint64
+	Retracted  bool
+	Value      map[string]string // aggregate → text as in JSON, without quotes
+	Events     uint64
+	IDDigest   string // 32 hex digits
+}
+
+type idKey struct{ key, source, id string }
+
+type idState struct {
+	digest    string
+	time      envelope.EventTime
+	asserted  bool
+	withdrawn bool
+	dead      bool // asserted and withdrawn: does not come back
+	seen      envelope.EventTime
+}
+
+type windowKey struct {
+	key   string
+	start envelope.EventTime
+}
+
+type window struct {
+	end       envelope.EventTime
+	members   map[string]member // source#len#id → values
+	dirty     bool
+	revision  uint64
+	published *Row
+}
+
+type member struct {
+	source, id string
+	values     map[string]value
+}
+
+// New answers an oracle, or an error when the policy is beyond what it can recompute.
+func New(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*Oracle, error) {
+	if p.Window.Kind != policy.Tumbling {
+		return nil, fmt.Errorf("the oracle knows tumbling windows only, not %s", p.Window.Kind)
+	}
+	r, err := newReader(stream, p)
+	if err != nil {
+		return nil, err
+	}
+	o := &Oracle{
+		stream: stream, policy: p, reader: r, clock: newWatermark(p),
+		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{},
+		ids: map[idKey]*idState{}, windows: map[windowKey]*window{}, sources: map[string]int{},
+	}
+	o.counts.IDDigest = new(big.Int)
+	for _, s := range p.Sources {
+		o.sources[s.Name] = s.Partitions
+	}
+	return o, nil
+}
+
+// Frame takes in the records [0, until) of the frame at journal sequence seq; a negative
+// until means all of them.
+func (o *Oracle) Frame(seq uint64, f *envelope.Frame, until int) error {
+	if f.Writer != "" {
+		had := o.frames[f.Writer]
+		if had == nil {
+			had = map[uint64]bool{}
+			o.frames[f.Writer] = had
+		}
+		if had[f.Number] {
+			return nil
+		}
+		had[f.Number] = true
+	}
+	if until < 0 {
+		until = len(f.Records)
+	}
+	for i := 0; i < until; i++ {
+		r := &f.Records[i]
+		switch {
+		case r.Event != nil:
+			if err := o.event(seq, uint32(i), r.Event); err != nil {
+				return fmt.Errorf("event at %d/%d: %w", seq, i, err)
+			}
+		case r.Mark != nil:
+			if err := o.mark(f, r.Mark); err != nil {
+				return fmt.Errorf("mark at %d/%d: %w", seq, i, err)
+			}
+		case r.Gap != nil:
+			o.lost[r.Gap.Writer] = append(o.lost[r.Gap.Writer], [2]uint64{r.Gap.First, r.Gap.Last})
+			o.counts.GapFrames += r.Gap.Last - r.Gap.First + 1
+		default:
+			return fmt.Errorf("record %d of the frame at %d is of a kind the oracle does not know", i, seq)
+		}
+	}
+	return nil
+}
+
+func (o *Oracle) mark(f *envelope.Frame, m *envelope.Mark) error {
+	for n := uint64(1); n <= m.Frames; n++ {
+		if !o.frames[m.Writer][n] && !o.declaredLost(m.Writer, n) {
+			return fmt.Errorf("frame %d of writer %s is missing", n, m.Writer)
+		}
+	}
+	if partitions, known := o.sources[m.Source]; known && int(m.Partition) < partitions {
+		for i, name := range f.Extractors {
+			if name == o.policy.Extractor {
+				o.clock.mark(m, m.MaxEventTime[i])
+			}
+		}
+	}
+	o.fire()
+	return nil
+}
+
+func (o *Oracle) declaredLost(writer string, n uint64) bool {
+	for _, r := range o.lost[writer] {
+		if n >= r[0] && n <= r[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// event decides about one event: foreign, duplicate, conflict, too late or applied.
+func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
+	if _, known := o.sources[ev.Source]; !known {
+		o.counts.Foreign++
+		return nil
+	}
+	data, err := o.reader.read(ev.Data)
+	if err != nil {
+		return err
+	}
+	if data.noTime {
+		o.counts.NoTime++
+		return nil
+	}
+	if ev.Op == envelope.Retract {
+		o.retract(seq, index, ev, data)
+		return nil
+	}
+	id := idKey{ev.Key, ev.Source, ev.ID}
+	known := o.remembered(id)
+	switch {
+	case known != nil && known.digest != data.digest, known != nil && known.dead:
+		if known.digest == data.digest && known.asserted {
+			o.counts.Duplicate++
+			return nil
+		}
+		o.conflict(seq, index, ev)
+		return nil
+	case known != nil && known.asserted:
+		o.counts.Duplicate++
+		return nil
+	case known != nil: // its retraction came first: both are applied and change nothing
+		known.asserted, known.dead = true, true
+		o.applied(ev)
+		return nil
+	}
+	o.ids[id] = &idState{digest: data.digest, time: data.time, asserted: true, seen: data.time}
+	start, end := o.assign(data.time)
+	if o.clock.w >= end.Add(int64(o.policy.AllowedLateness)) {
+		o.refuse(seq, index, ev, start, end)
+		return nil
+	}
+	w := o.windows[windowKey{ev.Key, start}]
+	if w == nil {
+		w = &window{end: end, members: map[string]member{}}
+		o.windows[windowKey{ev.Key, start}] = w
+	}
+	w.members[memberKey(ev.Source, ev.ID)] = member{ev.Source, ev.ID, data.values}
+	w.dirty = true
+	o.applied(ev)
+	return nil
+}
+
+// retract decides about one retraction.
+func (o *Oracle) retract(seq uint64, index uint32, ev *envelope.Event, data *datum) {
+	own := idKey{ev.Key, ev.Source, ev.ID}
+	if known := o.remembered(own); known != nil {
+		if known.digest == "retract:"+ev.Withdraws+":"+data.digest {
+			o.counts.Duplicate++
+		} else {
+			o.conflict(seq, index, ev)
+		}
+		return
+	}
+	target := idKey{ev.Key, ev.Source, ev.Withdraws}
+	known := o.remembered(target)
+	if known != nil && (known.withdrawn || known.digest != data.digest) {
+		o.conflict(seq, index, ev)
+		return
+	}
+	o.ids[own] = &idState{digest: "retract:" + ev.Withdraws + ":" + data.digest, time: data.time, asserted: true, dead: true, withdrawn: true, seen: data.time}
+	start, end := o.assign(data.time)
+	if o.clock.w >= end.Add(int64(o.policy.AllowedLateness)) {
+		o.refuse(seq, index, ev, start, end)
+		return
+	}
+	o.applied(ev)
+	if known == nil {
+		o.ids[target] = &idState{digest: data.digest, time: data.time, withdrawn: true, seen: data.time}
+		return
+	}
+	known.withdrawn, known.dead = true, true
+	if w := o.windows[windowKey{ev.Key, start}]; w != nil {
+		if _, in := w.members[memberKey(ev.Source, ev.Withdraws)]; in {
+			delete(w.members, memberKey(ev.Source, ev.Withdraws))
+			w.dirty = true
+		}
+	}
+}
+
+// remembered answers an id that is still kept: until W >= event time + ids.
+func (o *Oracle) remembered(id idKey) *idState {
+	s := o.ids[id]
+	if s != nil && o.clock.w >= s.time.Add(int64(o.policy.RetainIDs)) {
+		delete(o.ids, id)
+		return nil
+	}
+	return s
+}
+
+func (o *Oracle) conflict(seq uint64, index uint32, ev *envelope.Event) {
+	o.counts.Conflict++
+	o.conflicts = append(o.conflicts, Conflict{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key)})
+}
+
+func (o *Oracle) refuse(seq uint64, index uint32, ev *envelope.Event, start, end envelope.EventTime) {
+	o.counts.TooLate++
+	o.late = append(o.late, Late{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key), start, end})
+}
+
+func (o *Oracle) applied(ev *envelope.Event) {
+	o.counts.Applied++
+	o.counts.IDDigest = addHash(o.counts.IDDigest, ev.Source, ev.ID)
+}
+
+// assign answers the tumbling window that holds t, cut at the ends of time.
+func (o *Oracle) assign(t envelope.EventTime) (start, end envelope.EventTime) {
+	size, offset := big.NewInt(int64(o.policy.Window.Size)), big.NewInt(int64(o.policy.Window.Offset))
+	n := new(big.Int).Sub(big.NewInt(int64(t)), offset)
+	n.Div(n, size) // Euclidean: floor for a positive size
+	first := new(big.Int).Add(new(big.Int).Mul(n, size), offset)
+	return clamp(first), clamp(new(big.Int).Add(first, size))
+}
+
+func clamp(n *big.Int) envelope.EventTime {
+	switch {
+	case n.Cmp(big.NewInt(int64(envelope.MinEventTime))) <= 0:
+		return envelope.MinEventTime
+	case n.Cmp(big.NewInt(int64(envelope.MaxEventTime))) >= 0:
+		return envelope.MaxEventTime
+	}
+	return envelope.EventTime(n.Int64())
+}
+
+// fire publishes every changed window whose end the watermark has reached.
+func (o *Oracle) fire() {
+	for k, w := range o.windows {
+		if !w.dirty || o.clock.w < w.end {
+			continue
+		}
+		w.dirty = false
+		if len(w.members) == 0 && (w.published == nil || w.published.Retracted) {
+			continue
+		}
+		w.revision++
+		row := &Row{Key: k.key, Start: k.start, End: w.end, Revision: w.revision, Events: uint64(len(w.members)), Retracted: len(w.members) == 0}
+		sum := new(big.Int)
+		for _, m := range w.members {
+			sum = addHash(sum, m.source, m.id)
+		}
+		row.IDDigest = hex128(sum)
+		if !row.Retracted {
+			row.Value = o.reader.aggregate(w.members)
+		}
+		w.published = row
+	}
+}
+
+// Rows answers what readers must see now, retracted windows included, by (end, start, key).
+func (o *Oracle) Rows() []Row {
+	var rows []Row
+	for _, w := range o.windows {
+		if w.published != nil {
+			rows = append(rows, *w.published)
+		}
+	}
+	sort.Slice(rows, func(i, j int) bool {
+		a, b := rows[i], rows[j]
+		switch {
+		case a.End != b.End:
+			return a.End < b.End
+		case a.Start != b.Start:
+			return a.Start < b.Start
+		}
+		return a.Key < b.Key
+	})
+	return rows
+}
+
+// Late answers every refused pair in journal order.
+func (o *Oracle) Late() []Late { return o.late }
+
+// Conflicts answers every conflict in journal order.
+func (o *Oracle) Conflicts() []Conflict { return o.conflicts }
+
+// Counts answers the numbers so far.
+func (o *Oracle) Counts() Counts { return o.counts }
+
+// Watermark answers W and Wdata.
+func (o *Oracle) Watermark() (w, wdata envelope.EventTime) { return o.clock.w, o.clock.data }
+
+func memberKey(source, id string) string { return fmt.Sprintf("%d:%s#%s", len(source), source, id) }
+
+func addHash(sum *big.Int, source, id string) *big.Int {
+	h := sha256.Sum256(fmt.Appendf(nil, "%d:%s|%d:%s", len(source), source, len(id), id))
+	sum = new(big.Int).Add(sum, new(big.Int).SetBytes(h[:16]))
+	return sum.And(sum, mask128)
+}
+
+var mask128 = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 128), big.NewInt(1))
+
+func hex128(n *big.Int) string { return fmt.Sprintf("%032x", n) }
+
+func clone(s string) string { return string([]byte(s)) }

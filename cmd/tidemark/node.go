@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/httpx"
+	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/services/effector"
+	"github.com/tidemark-mesh/tidemark/services/ingest"
+	"github.com/tidemark-mesh/tidemark/services/projector"
+	"github.com/tidemark-mesh/tidemark/services/reconciler"
+	"github.com/tidemark-mesh/tidemark/services/windower"
+)
+
+// drainTime is how long a process may take to end after it was asked to.
+const drainTime = 20 * time.Second
+
+// service is what every service looks like to the process that runs it.
+type service interface {
+	Run(ctx context.Context) error
+	Routes(mux *http.ServeMux)
+	Problems() []string
+}
+
+// node is one process: some services, one connection, one HTTP server.
+type node struct {
+	names    []string
+	services []service
+	http     *httpx.Server
+	log      zerolog.Logger
+}
+
+// nodeConfig is what wiring needs.
+type nodeConfig struct {
+	conn     *natsio.Conn
+	dir      *dataDir
+	log      zerolog.Logger
+	http     httpx.Options
+	services []string
+}
+
+// newNode binds the HTTP address and builds the services, top to bottom.
+func newNode(cfg nodeConfig) (*node, error) {
+	n := &node{names: cfg.services, log: cfg.log}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cfg.http.Registry = registry
+	cfg.http.Problems = n.problems
+	server, err := httpx.Listen(cfg.http)
+	if err != nil {
+		return nil, refused(err)
+	}
+	n.http = server
+	for _, name := range cfg.services {
+		s, err := buildService(name, cfg, registry, server.URL())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s.Routes(server.Mux)
+		n.services = append(n.services, s)
+	}
+	return n, nil
+}
+
+func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, address string) (service, error) {
+	log := cfg.log.With().Str("service", name).Logger()
+	instance := cfg.dir.marker.Instance
+	switch name {
+	case "ingest":
+		return ingest.New(ingest.Config{Conn: cfg.conn, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+	case "windower":
+		return windower.New(windower.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+	case "projector":
+		return projector.New(projector.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+	case "effector":
+		return effector.New(effector.Config{Log: log})
+	case "reconciler":
+		return reconciler.New(reconciler.Config{Log: log})
+	}
+	return nil, fmt.Errorf("no service is named %q", name)
+}
+
+// problems answers why the process is not ready, each with its service's name.
+func (n *node) problems() []string {
+	var all []string
+	for i, s := range n.services {
+		for _, p := range s.Problems() {
+			all = append(all, n.names[i]+": "+p)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// run serves until ctx ends or a service fails for good, then drains within drainTime.
+func (n *node) run(ctx context.Context) error {
+	group, running := errgroup.WithContext(ctx)
+	for i, s := range n.services {
+		group.Go(func() error {
+			if err := s.Run(running); err != nil && !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", n.names[i], err)
+			}
+			return nil
+		})
+	}
+	group.Go(n.http.Serve)
+	group.Go(func() error {
+		<-running.Done()
+		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+		defer cancel()
+		return n.http.Shutdown(stopping)
+	})
+	return group.Wait()
+}
+
+// waitReady returns when no service has a problem, or when ctx ends.
+func (n *node) waitReady(ctx context.Context) error {
+	ticker := clock.System().NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		if len(n.problems()) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C():
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// unpackArray turns a JSON array of CloudEvents into lines, one event each with its bytes
+// as they stand but for line breaks between tokens.
+func (c *cutter) unpackArray() error {
+	d := json.NewDecoder(c.in)
+	if _, err := d.Token(); err != nil {
+		return usage(fmt.Errorf("the file is no JSON array: %w", err))
+	}
+	c.contentType = "application/cloudevents+ndjson"
+	pr, pw := io.Pipe()
+	c.in = bufio.NewReaderSize(pr, 1<<20)
+	go func() {
+		pw.CloseWithError(copyElements(d, pw))
+	}()
+	return nil
+}
+
+func copyElements(d *json.Decoder, w io.Writer) error {
+	for n := 1; d.More(); n++ {
+		var element json.RawMessage
+		if err := d.Decode(&element); err != nil {
+			return fmt.Errorf("element %d of the JSON array: %w", n, err)
+		}
+		line := append(bytes.ReplaceAll(element, []byte{'\n'}, []byte{' '}), '\n')
+		if _, err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}

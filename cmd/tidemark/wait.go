@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/journal"
+	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
+)
+
+// How often wait looks, and how long it collects answers of ingest processes.
+const (
+	waitStep  = 20 * time.Millisecond
+	flushTime = 5 * time.Second
+	flushMore = 200 * time.Millisecond
+)
+
+func (c *cli) waitCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "wait STREAM",
+		Short: "Return when everything acknowledged before the call is visible to readers",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !cmd.Flags().Changed("timeout") {
+				c.timeout = time.Minute
+			}
+			ctx, cancel := c.deadline(cmd.Context())
+			defer cancel()
+			conn, err := c.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			return c.wait(ctx, conn, args[0])
+		},
+	}
+}
+
+// wait asks ingest for a mark behind everything acknowledged, notes how far the events
+// journals reach, and polls the projector until its readers are that far.
+func (c *cli) wait(ctx context.Context, conn *natsio.Conn, stream string) error {
+	if err := knownStream(ctx, conn.JS, stream); err != nil {
+		return err
+	}
+	if err := flush(ctx, conn.NC, stream); err != nil {
+		return err
+	}
+	targets, err := waitTargets(ctx, conn, stream)
+	if err != nil {
+		return err
+	}
+	ticker := clock.System().NewTicker(waitStep)
+	defer ticker.Stop()
+	for {
+		behind, err := c.behind(ctx, conn.NC, stream, targets)
+		if err != nil {
+			return err
+		}
+		if behind == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return coded{exitUnreachable, fmt.Errorf("not everything is visible in time: %s; give a longer --timeout, or see `tidemark explain`", behind)}
+		case <-ticker.C():
+		}
+	}
+}
+
+// flush lets every ingest process mark what it has acknowledged.
+func flush(ctx context.Context, nc *nats.Conn, stream string) error {
+	ctx, cancel := context.WithTimeout(ctx, flushTime)
+	defer cancel()
+	inbox := nc.NewRespInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return err
+	}
+	defer sub.Unsubscribe() // the connection closes right after
+	if err := nc.PublishRequest(subject.IngestFlush(stream), inbox, nil); err != nil {
+		return err
+	}
+	first, err := sub.NextMsgWithContext(ctx)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil // no ingest runs: what is in the journals is all there is
+	case err != nil:
+		return coded{exitUnreachable, fmt.Errorf("ingest did not answer: %w", err)}
+	}
+	for m := first; ; {
+		if err := decodeReply(m.Data, nil); err != nil {
+			return findings(err)
+		}
+		if m, err = sub.NextMsg(flushMore); err != nil {
+			return nil // no further process answers
+		}
+	}
+}
+
+// target is what one key partition's readers must reach.
+type target struct {
+	last        uint64 // sequence of the events journal
+	generations map[string]bool
+}
+
+func waitTargets(ctx context.Context, conn *natsio.Conn, stream string) ([]target, error) {
+	snapshot, err := config.Load(ctx, conn.JS)
+	if err != nil {
+		return nil, err
+	}
+	var targets []target
+	for _, e := range snapshot.Streams {
+		if e.Stream.Name != stream {
+			continue
+		}
+		for pp := range e.Stream.Partitions {
+			last, err := journal.LastSeq(ctx, conn.JS, subject.EventsStream(stream, pp), "")
+			if err != nil {
+				return nil, err
+			}
+			targets = append(targets, target{last: last, generations: map[string]bool{}})
+		}
+	}
+	for _, e := range snapshot.Policies {
+		if e.Policy.Stream == stream {
+			for _, t := range targets {
+				t.generations[e.Policy.PolicyGeneration()] = true
+			}
+		}
+	}
+	return targets, nil
+}
+
+// behind answers what readers still miss, "" if nothing.
+func (c *cli) behind(ctx context.Context, nc *nats.Conn, stream string, targets []target) (string, error) {
+	var status struct {
+		Partitions []struct {
+			Job        string          `json:"job"`
+			Generation int             `json:"generation"`
+			Partition  int             `json:"partition"`
+			Problem    string          `json:"problem"`
+			Retired    bool            `json:"retired"`
+			Events     json.RawMessage `json:"events"`
+		} `json:"partitions"`
+	}
+	if err := c.ask(ctx, nc, subject.Query(stream, "status"), "projector", struct{}{}, &status); err != nil {
+		return "", err
+	}
+	seen := map[string]int{}
+	for _, p := range status.Partitions {
+		generation := fmt.Sprintf("%s@%d", p.Job, p.Generation)
+		if p.Problem != "" {
+			return "", findings(errors.New(p.Problem))
+		}
+		seen[generation]++
+		if p.Retired || p.Partition >= len(targets) {
+			continue
+		}
+		at, err := revision.ParsePosition(p.Events)
+		if err != nil {
+			return "", err
+		}
+		if want := targets[p.Partition].last; at.Seq <= want {
+			return fmt.Sprintf("%s key partition %s reaches events %d of %d", generation, subject.PP(p.Partition), at.Seq-1, want), nil
+		}
+	}
+	for _, t := range targets {
+		for generation := range t.generations {
+			if seen[generation] < len(targets) {
+				return fmt.Sprintf("the projector does not know every key partition of %s yet", generation), nil
+			}
+		}
+	}
+	return "", nil
+}

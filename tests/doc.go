@@ -1,0 +1,2 @@
+// Package tests runs the built binary as a user does: processes, files, signals.
+package tests

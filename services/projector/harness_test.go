@@ -67,7 +67,7 @@ func connect(t testing.TB) *natsio.Conn {
 // eventually waits until check answers "" and fails with its last answer at the deadline.
 func eventually(t testing.TB, check func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(60 * time.Second)
 	for {
 		problem := check()
 		if problem == "" {
@@ -280,3 +280,6 @@ func contents(t testing.TB, v *view) string {
 	}
 	return out.String()
 }
+
+// hourUnit makes a number of hours a factor of hour.
+func hourUnit(n int) envelope.EventTime { return envelope.EventTime(n) }

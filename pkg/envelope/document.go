@@ -45,7 +45,8 @@ func (d *Document) Members(n Node, each func(name string, value Node) bool) {
 	}
 }
 
-// Pointer is a parsed JSON Pointer (RFC 6901).
+// Pointer is a parsed JSON Pointer (RFC 6901). It remembers where it last found its
+// target, since documents of one kind look alike, and so is not for concurrent use.
 type Pointer struct {
 	text   string
 	tokens []pointerToken
@@ -55,6 +56,7 @@ type pointerToken struct {
 	name   string
 	prefix uint64 // as in node
 	index  int    // as an array index; -1 if it is none
+	hint   int32  // how far behind its object the member was found last
 }
 
 // ParsePointer reads a JSON Pointer: "" is the whole document, else every token is led
@@ -84,7 +86,7 @@ func ParsePointer(text string) (Pointer, error) {
 		if err != nil || strconv.Itoa(index) != string(token) {
 			index = -1
 		}
-		p.tokens = append(p.tokens, pointerToken{string(token), headOf(token), index})
+		p.tokens = append(p.tokens, pointerToken{string(token), headOf(token), index, 1})
 	}
 	return p, nil
 }
@@ -122,20 +124,27 @@ func (d *Document) Lookup(n Node, p *Pointer) (Node, bool) {
 
 func (d *Document) find(object int32, token *pointerToken) int32 {
 	end := d.nodes[object].next
+	if i := object + token.hint; i < end && d.nodes[i].parent == object && d.named(i, token) {
+		return i
+	}
 	for i := object + 1; i < end; i = d.nodes[i].next {
-		n := &d.nodes[i]
-		if n.prefix != token.prefix {
-			continue
-		}
-		if !n.nameEscaped {
-			if string(d.src[n.nameStart:n.nameEnd]) == token.name {
-				return i
-			}
-		} else if string(d.decodedName(i)) == token.name {
+		if d.named(i, token) {
+			token.hint = i - object
 			return i
 		}
 	}
 	return -1
+}
+
+func (d *Document) named(i int32, token *pointerToken) bool {
+	n := &d.nodes[i]
+	switch {
+	case n.prefix != token.prefix:
+		return false
+	case n.nameEscaped:
+		return string(d.decodedName(i)) == token.name
+	}
+	return string(d.src[n.nameStart:n.nameEnd]) == token.name
 }
 
 func (d *Document) element(array int32, index int) int32 {

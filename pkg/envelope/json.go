@@ -56,6 +56,7 @@ type node struct {
 	nameStart, nameEnd int32  // member name between its quotes; both 0 = no member
 	start, end         int32  // the value, quotes and brackets included
 	next               int32
+	parent             int32 // the container; -1 = none
 	kind               Kind
 	escaped            bool // a string whose text holds backslashes
 	nameEscaped        bool
@@ -89,7 +90,7 @@ func (d *Document) Parse(src []byte, maxDepth int) error {
 	if bytes.HasPrefix(src, []byte("\xef\xbb\xbf")) {
 		return &JSONError{Malformed, 0, "a byte order mark is not allowed"}
 	}
-	pos := d.value(skipSpace(src, 0), 0)
+	pos := d.value(skipSpace(src, 0), 0, node{parent: -1})
 	if pos >= 0 {
 		if pos = skipSpace(src, pos); pos < len(src) {
 			pos = d.refuse(pos, "bytes after the end of the JSON text")
@@ -120,47 +121,56 @@ func (d *Document) refuse(pos int, what string) int {
 	return -1
 }
 
-func (d *Document) refuseDepth(pos int) int {
-	d.fault = JSONError{TooDeep, pos, fmt.Sprintf("containers nest deeper than %d", d.deepest)}
-	return -1
-}
-
-// value reads one value into a new node; depth counts the containers around it.
-func (d *Document) value(pos, depth int) int {
-	self, start := len(d.nodes), pos
-	d.nodes = append(d.nodes, node{start: int32(pos)})
+// value reads one value and completes n, which brings the member name and the parent,
+// to its node; depth counts the containers around it.
+func (d *Document) value(pos, depth int, n node) int {
 	if pos >= len(d.src) {
 		return d.refuse(pos, "")
 	}
-	var kind Kind
-	escaped := false
+	n.start = int32(pos)
 	switch c := d.src[pos]; c {
 	case '"':
-		kind = String
-		pos, escaped, _ = d.string(pos)
+		n.kind = String
+		pos, n.escaped, _ = d.string(pos)
 	case '-', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		kind = Number
+		n.kind = Number
 		pos = d.number(pos)
-	case '{':
-		kind = Object
-		pos = d.object(pos, depth+1)
-	case '[':
-		kind = Array
-		pos = d.array(pos, depth+1)
+	case '{', '[':
+		return d.container(pos, depth+1, n, c)
 	case 't':
-		kind = True
+		n.kind = True
 		pos = d.literal(pos, "true")
 	case 'f':
-		kind = False
+		n.kind = False
 		pos = d.literal(pos, "false")
 	case 'n':
-		kind = Null
+		n.kind = Null
 		pos = d.literal(pos, "null")
 	default:
 		return d.refuse(pos, "no JSON value")
 	}
-	n := &d.nodes[self]
-	n.kind, n.escaped, n.start, n.end, n.next = kind, escaped, int32(start), int32(pos), int32(len(d.nodes))
+	n.end, n.next = int32(pos), int32(len(d.nodes)+1)
+	d.nodes = append(d.nodes, n)
+	return pos
+}
+
+// container reads an object or an array; its node stands before those of its children.
+func (d *Document) container(pos, depth int, n node, open byte) int {
+	if depth > d.deepest {
+		d.fault = JSONError{TooDeep, pos, fmt.Sprintf("containers nest deeper than %d", d.deepest)}
+		return -1
+	}
+	self := len(d.nodes)
+	if open == '{' {
+		n.kind = Object
+		d.nodes = append(d.nodes, n)
+		pos = d.object(pos, depth, self)
+	} else {
+		n.kind = Array
+		d.nodes = append(d.nodes, n)
+		pos = d.array(pos, depth, self)
+	}
+	d.nodes[self].end, d.nodes[self].next = int32(pos), int32(len(d.nodes))
 	return pos
 }
 
@@ -174,17 +184,14 @@ func (d *Document) literal(pos int, word string) int {
 	return pos
 }
 
-func (d *Document) array(pos, depth int) int {
-	if depth > d.deepest {
-		return d.refuseDepth(pos)
-	}
+func (d *Document) array(pos, depth, self int) int {
 	src := d.src
 	pos = skipSpace(src, pos+1)
 	if pos < len(src) && src[pos] == ']' {
 		return pos + 1
 	}
 	for {
-		if pos = d.value(skipSpace(src, pos), depth); pos < 0 {
+		if pos = d.value(skipSpace(src, pos), depth, node{parent: int32(self)}); pos < 0 {
 			return pos
 		}
 		pos = skipSpace(src, pos)
@@ -199,17 +206,14 @@ func (d *Document) array(pos, depth int) int {
 	}
 }
 
-func (d *Document) object(pos, depth int) int {
-	if depth > d.deepest {
-		return d.refuseDepth(pos)
-	}
-	src, self := d.src, len(d.nodes)-1
+func (d *Document) object(pos, depth, self int) int {
+	src := d.src
 	pos = skipSpace(src, pos+1)
 	if pos < len(src) && src[pos] == '}' {
 		return pos + 1
 	}
 	for members := 1; ; members++ {
-		if pos = d.member(skipSpace(src, pos), depth); pos < 0 {
+		if pos = d.member(skipSpace(src, pos), depth, self); pos < 0 {
 			return pos
 		}
 		pos = skipSpace(src, pos)
@@ -225,7 +229,7 @@ func (d *Document) object(pos, depth int) int {
 	}
 }
 
-func (d *Document) member(pos, depth int) int {
+func (d *Document) member(pos, depth, self int) int {
 	src := d.src
 	if pos >= len(src) || src[pos] != '"' {
 		return d.refuse(pos, "no member name")
@@ -246,14 +250,9 @@ func (d *Document) member(pos, depth int) int {
 	if pos = skipSpace(src, pos); pos >= len(src) || src[pos] != ':' {
 		return d.refuse(pos, "no colon after a member name")
 	}
-	self := len(d.nodes)
-	if pos = d.value(skipSpace(src, pos+1), depth); pos < 0 {
-		return pos
-	}
-	n := &d.nodes[self]
-	n.nameStart, n.nameEnd, n.nameEscaped = int32(start), int32(end), escaped
-	n.prefix, n.fold = prefix, fold
-	return pos
+	return d.value(skipSpace(src, pos+1), depth, node{
+		prefix: prefix, fold: fold, nameStart: int32(start), nameEnd: int32(end), nameEscaped: escaped, parent: int32(self),
+	})
 }
 
 // number checks the grammar of RFC 8259; the text itself is the value.

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -14,24 +15,31 @@ const maxKey = 256
 // "/" and "%" in them written %2F and %25, parts joined by "/". An empty string is a
 // part like any other as long as the whole key is not empty.
 func (a *Admitter) joinKey(data envelope.Node, ev *envelope.Event) *Refusal {
-	joined, copied := a.scratch[:0], len(a.keys) > 1
+	if len(a.keys) == 1 {
+		n, refusal := a.keyPart(data, &a.keys[0])
+		if refusal != nil {
+			return refusal
+		}
+		if key := a.doc.Text(n); 0 < len(key) && len(key) <= maxKey && strings.IndexByte(key, '/') < 0 && strings.IndexByte(key, '%') < 0 {
+			ev.Key = key
+			return nil
+		}
+	}
+	joined := a.scratch[:0]
 	for i := range a.keys {
 		n, refusal := a.keyPart(data, &a.keys[i])
 		if refusal != nil {
 			return refusal
 		}
-		part := a.doc.Text(n)
-		if i == 0 {
-			ev.Key = part // what it stays if there is nothing to join or to escape
-		} else {
+		if i > 0 {
 			joined = append(joined, '/')
 		}
-		for j := range len(part) {
-			switch c := part[j]; c {
+		for _, c := range a.doc.TextBytes(n) {
+			switch c {
 			case '/':
-				joined, copied = append(joined, "%2F"...), true
+				joined = append(joined, "%2F"...)
 			case '%':
-				joined, copied = append(joined, "%25"...), true
+				joined = append(joined, "%25"...)
 			default:
 				joined = append(joined, c)
 			}
@@ -44,13 +52,11 @@ func (a *Admitter) joinKey(data envelope.Node, ev *envelope.Event) *Refusal {
 	if len(joined) == 0 {
 		return refuse(MissingKey, "the key is empty")
 	}
-	if copied {
-		slot := &a.joined[fnv1a(joined)%keyCache]
-		if *slot != string(joined) {
-			*slot = string(joined)
-		}
-		ev.Key = *slot
+	slot := &a.joined[fnv1a(joined)%keyCache]
+	if *slot != string(joined) {
+		*slot = string(joined)
 	}
+	ev.Key = *slot
 	return nil
 }
 

@@ -27,6 +27,7 @@ type SwitchedError struct {
 	From, To int // generations
 }
 
+// Error says which generations, and what to do.
 func (e *SwitchedError) Error() string {
 	return fmt.Sprintf("%v from %s to %s; open the subscription again without a resume token and replace what the old generation gave",
 		ErrSwitched, policy.PolicyGeneration(e.Job, e.From), policy.PolicyGeneration(e.Job, e.To))

@@ -102,7 +102,7 @@ func (l *live) gone(ctx context.Context) error {
 // takeIn takes in the open frame; what one mark releases is cut over as many commits as
 // it needs.
 func (l *live) takeIn(ctx context.Context) error {
-	full := func() bool { return l.fold.waiting() >= cutBytes }
+	full := func() bool { return l.fold.waiting() >= l.u.cut }
 	for {
 		if err := l.fold.advance(full); err != nil {
 			return err

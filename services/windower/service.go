@@ -109,7 +109,7 @@ func (s *Service) newUnit(p partition, stream, e config.Entry) *unit {
 	return &unit{
 		part: p, business: stream.Stream, policy: e.Policy, policyDigest: e.Digest, coreVersion: e.CoreVersion,
 		nc: s.cfg.Conn.NC, js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.file(s.cfg.Dir),
-		leases: s.leases, clock: s.cfg.Clock, every: s.cfg.CheckpointEvery, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
+		leases: s.leases, clock: s.cfg.Clock, every: s.cfg.CheckpointEvery, cut: cutBytes, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
 	}
 }
 

@@ -52,6 +52,7 @@ type unit struct {
 	leases  *leases.Holder
 	clock   clock.Clock
 	every   time.Duration // between checkpoints
+	cut     int           // bytes of records that end a commit
 	metrics *metrics
 	log     zerolog.Logger
 

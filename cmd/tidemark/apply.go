@@ -70,7 +70,7 @@ func (c *cli) refuse(err error) error {
 	if !errors.As(err, &bad) {
 		return err
 	}
-	if reportErr := c.report(bad.Findings, 0); !errors.Is(reportErr, errFindings) {
+	if reportErr := c.reportFindings(bad.Findings, 0); !errors.Is(reportErr, errFindings) {
 		return reportErr
 	}
 	told := fmt.Errorf("nothing was applied: %d findings", len(bad.Findings))

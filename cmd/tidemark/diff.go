@@ -36,7 +36,7 @@ new generation is compared with the generation before it. Exits 1 if anything di
 				return err
 			}
 			if len(found) > 0 {
-				return c.report(found, 0)
+				return c.reportFindings(found, 0)
 			}
 			ctx, cancel := c.deadline(cmd.Context())
 			defer cancel()

@@ -52,12 +52,12 @@ func TestLintVerb(t *testing.T) {
 	tidemark(t, exitOK, "", "lint", "../../examples/flights", "../../examples/earthquakes/earthquakes.yaml")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bad.yaml")
-	bad := strings.NewReplacer("partitions: 8 ", "partitons: 8 ", "after: 2s", "after: 2").Replace(good)
+	bad := strings.NewReplacer("partitions: 8 ", "partitons: 8 ", "allIdle: hold", "allIdle: holds").Replace(good)
 	if err := os.WriteFile(file, []byte(bad), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := tidemark(t, exitFindings, "", "lint", file)
-	contains(t, out, file+":5: unknown-field: partitons is no field here (did you mean partitions?)", ":2: missing-field", "bad-duration")
+	contains(t, out, file+":5: unknown-field: partitons is no field here (did you mean partitions?)", ":2: missing-field", "bad-value", "did you mean hold?")
 	out, _ = tidemark(t, exitFindings, "", "lint", dir, "-o", "ndjson")
 	for line := range strings.Lines(out) {
 		var f struct {

@@ -43,7 +43,7 @@ they are also checked against what is applied there.`,
 				}
 			}
 			found = append(found, lintWhole(docs, found, applied.Documents())...)
-			return c.report(found, len(docs))
+			return c.reportFindings(found, len(docs))
 		},
 	}
 }
@@ -58,8 +58,8 @@ func lintWhole(docs []policy.Document, parse []policy.Finding, applied []policy.
 	return found
 }
 
-// report prints findings, or says that there are none.
-func (c *cli) report(found []policy.Finding, documents int) error {
+// reportFindings prints findings, or says that there are none.
+func (c *cli) reportFindings(found []policy.Finding, documents int) error {
 	if len(found) == 0 {
 		c.note("%d documents, no findings", documents)
 		if c.output == "json" {

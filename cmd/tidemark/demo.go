@@ -28,6 +28,7 @@ const (
 	demoKey    = "eu-west"
 	demoHour   = "2025-06-02T10:00:00Z"
 	demoWait   = 20 * time.Second
+	demoStep   = 400 * time.Millisecond
 )
 
 func (c *cli) demoCmd() *cobra.Command {
@@ -181,8 +182,12 @@ func (s *story) why(ctx context.Context) error {
 }
 
 func (s *story) hourCloses(ctx context.Context) error {
-	s.scene("After 4 s without an arrival partition 1 is idle; the hour closes without it")
-	w, err := s.until(ctx, func(w *windowRow) bool { return w.Revision == 1 })
+	s.scene("Partition 0 keeps selling; after 4 s without an arrival partition 1 is idle, and the hour closes without it")
+	sold := 0
+	w, err := s.until(ctx, func(w *windowRow) bool { return w.Revision == 1 }, func() error {
+		sold++
+		return s.push(ctx, 0, order(fmt.Sprintf("o-6-%d", sold), fmt.Sprintf("11:07:%02d", sold), "1.00"))
+	})
 	if err != nil {
 		return err
 	}
@@ -216,7 +221,7 @@ func (s *story) refund(ctx context.Context) error {
 	if err := s.push(ctx, 1, order("o-8", "10:40:00", "-15.00")); err != nil {
 		return err
 	}
-	w, err := s.until(ctx, func(w *windowRow) bool { return w.Revision == 2 })
+	w, err := s.until(ctx, func(w *windowRow) bool { return w.Revision == 2 }, func() error { return nil })
 	if err != nil {
 		return err
 	}
@@ -253,7 +258,7 @@ func (s *story) proof(ctx context.Context) error {
 		if !g.OK {
 			result = "FAILED " + strings.Join(g.Details, "; ")
 		}
-		s.say("%-62s %s", g.Name, result)
+		s.say("%-66s %s", g.Name, result)
 	}
 	if !report.OK {
 		return findings(errors.New("a gate of verify failed"))
@@ -285,11 +290,12 @@ func (s *story) push(ctx context.Context, partition uint32, lines ...string) err
 	return p.all(ctx, cut, func() {})
 }
 
-// until polls the demo's window until ok, as a reader would.
-func (s *story) until(ctx context.Context, ok func(*windowRow) bool) (*windowRow, error) {
+// until polls the demo's window until ok, as a reader would; between two looks the shop
+// goes on.
+func (s *story) until(ctx context.Context, ok func(*windowRow) bool, goOn func() error) (*windowRow, error) {
 	ctx, cancel := context.WithTimeout(ctx, demoWait)
 	defer cancel()
-	ticker := clock.System().NewTicker(waitStep)
+	ticker := clock.System().NewTicker(demoStep)
 	defer ticker.Stop()
 	q := windowQuery{Key: demoKey, From: demoHour, To: clockTime("11:00:00")}
 	for {
@@ -307,6 +313,9 @@ func (s *story) until(ctx context.Context, ok func(*windowRow) bool) (*windowRow
 		case <-ctx.Done():
 			return nil, errors.New("the expected revision did not appear in time")
 		case <-ticker.C():
+		}
+		if err := goOn(); err != nil {
+			return nil, err
 		}
 	}
 }

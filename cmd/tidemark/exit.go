@@ -39,6 +39,7 @@ var errFindings = errors.New("")
 func exitCode(err error) int {
 	var c coded
 	var conflict *config.ConflictError
+	var unfit *config.RefusedError
 	switch {
 	case err == nil:
 		return exitOK
@@ -46,6 +47,8 @@ func exitCode(err error) int {
 		return c.code
 	case errors.As(err, &conflict):
 		return exitConflict
+	case errors.As(err, &unfit):
+		return exitRefused
 	case errors.Is(err, natsio.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable
 	case isUsage(err):

@@ -188,7 +188,7 @@ func (x *explanation) holders() {
 		case s.Holds && s.MaxEventTime == envelope.MinEventTime:
 			x.say("%s holds it: no event has come from it", name)
 		case s.Holds:
-			x.say("%s holds it: its highest event time is %s, less the out-of-orderness %s", name, s.MaxEventTime, s.Watermark)
+			x.say("%s holds it: its highest event time %s, less the out-of-orderness, gives %s", name, s.MaxEventTime, s.Watermark)
 		}
 	}
 }

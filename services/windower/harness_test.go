@@ -61,14 +61,15 @@ const (
 
 // world is one business stream with one job, and the ingest process that writes it.
 type world struct {
-	t      testing.TB
-	bs     *policy.BusinessStream
-	pol    *policy.StreamTimePolicy
-	dir    string
-	number []uint64   // frames written, per key partition
-	frames [][][]byte // the same frames, per key partition
-	offset uint64
-	high   envelope.EventTime
+	t            testing.TB
+	bs           *policy.BusinessStream
+	pol          *policy.StreamTimePolicy
+	dir          string
+	policyDigest string
+	number       []uint64   // frames written, per key partition
+	frames       [][][]byte // the same frames, per key partition
+	offset       uint64
+	high         envelope.EventTime
 }
 
 func deadline(t testing.TB) context.Context {
@@ -89,7 +90,7 @@ func newWorld(t testing.TB, partitions int) *world {
 	t.Helper()
 	name := fmt.Sprintf("bs%d", shared.serial.Add(1))
 	w := &world{
-		t: t, dir: t.TempDir(),
+		t: t, dir: t.TempDir(), policyDigest: "digest-1",
 		bs: &policy.BusinessStream{
 			Name: name, Partitions: partitions, Key: []string{"/k"}, MaxEventBytes: 1 << 18,
 			Values:     []policy.ValueSpec{{Name: "amount", Path: "/amount", Type: policy.Decimal, Scale: 2}},
@@ -171,7 +172,7 @@ func (w *world) unit(pp int, dir string) *unit {
 	m, err := newMetrics(nil, clock.System())
 	must(w.t, err)
 	return &unit{
-		part: w.part(pp), business: w.bs, policy: w.pol, policyDigest: "digest-1", coreVersion: window.CoreVersion,
+		part: w.part(pp), business: w.bs, policy: w.pol, policyDigest: w.policyDigest, coreVersion: window.CoreVersion,
 		nc: shared.conn.NC, js: shared.conn.JS, owner: "test", file: w.part(pp).file(dir),
 		clock: clock.System(), every: time.Nanosecond, cut: cutBytes,
 		metrics: m, log: zerolog.Nop(), role: roleWaiting,

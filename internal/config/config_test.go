@@ -18,7 +18,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-// server is one embedded server for the whole package; every test has its own stream.
+// server is one embedded server for the whole package; every test leaves it empty.
 var server *natsio.Embedded
 
 func TestMain(m *testing.M) { os.Exit(withServer(m)) }
@@ -42,12 +42,20 @@ func withServer(m *testing.M) int {
 func connect(t *testing.T) (context.Context, *natsio.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	t.Cleanup(cancel)
+	t.Cleanup(cancel) // runs after the cleanup below
 	conn, err := server.Connect(ctx, t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(conn.Close)
+	t.Cleanup(func() {
+		names := conn.JS.StreamNames(ctx)
+		for name := range names.Name() {
+			if err := conn.JS.DeleteStream(ctx, name); err != nil {
+				t.Error(err)
+			}
+		}
+		conn.Close()
+	})
 	return ctx, conn
 }
 

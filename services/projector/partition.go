@@ -43,7 +43,7 @@ func (p partition) unit() string {
 	return fmt.Sprintf("%s.%d.%s", p.job, p.generation, subject.PP(p.number))
 }
 
-// viewFile is where the partition's view stands under the data directory.
+// viewFile is where the partition's view stands under the service's directory.
 func (p partition) viewFile(dir string) string {
-	return filepath.Join(dir, "projector", p.stream, fmt.Sprintf("%s@%d", p.job, p.generation), subject.PP(p.number)+".view")
+	return filepath.Join(dir, p.stream, fmt.Sprintf("%s@%d", p.job, p.generation), subject.PP(p.number)+".view")
 }

@@ -28,7 +28,7 @@ import (
 // Config is what a projector needs.
 type Config struct {
 	Conn     *natsio.Conn
-	Dir      string // data directory; views stand under <Dir>/projector
+	Dir      string // of this service; views stand under it
 	Instance string // names the process; the same after a restart
 	Address  string // where others reach its HTTP API
 	Log      zerolog.Logger

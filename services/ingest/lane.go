@@ -30,6 +30,8 @@ type lane struct {
 	open   *parcel // of the frame being built; nil when there is none
 	opened time.Duration
 	number uint64 // of the frame closed last
+
+	spare sync.Pool // buffers of acknowledged frames
 }
 
 func newLane(s *Service, bs string, pp int) *lane {
@@ -88,7 +90,13 @@ func (l *lane) close() {
 	}
 	if l.frame.Records() > 0 {
 		l.number++
-		l.open.messages = []message{{l.subject, append([]byte(nil), l.frame.Finish(l.number)...)}}
+		buf, _ := l.spare.Get().(*[]byte)
+		if buf == nil {
+			buf = new([]byte)
+		}
+		*buf = append((*buf)[:0], l.frame.Finish(l.number)...)
+		l.open.messages = []message{{l.subject, *buf}}
+		l.open.recycle = func() { l.spare.Put(buf) }
 		l.out.put(l.open)
 	}
 	l.frame.Reset()

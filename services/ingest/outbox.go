@@ -52,6 +52,7 @@ type parcel struct {
 	flights  []*flight
 	done     chan struct{} // closed when acknowledged
 	seq      uint64        // after done: sequence of its last message in the stream
+	recycle  func()        // takes the bytes back once nothing sends them any more; may be nil
 
 	future jetstream.PubAckFuture // of the last attempt; nil when that failed at once
 	err    error                  // of the last attempt, once known
@@ -79,7 +80,10 @@ func (p *parcel) settle(seq uint64) {
 	for _, f := range p.flights {
 		f.settle()
 	}
-	p.flights = nil
+	p.flights, p.messages = nil, nil
+	if p.recycle != nil {
+		p.recycle()
+	}
 }
 
 // failed tells whether the last attempt is known to have failed, without waiting.

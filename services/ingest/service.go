@@ -37,7 +37,7 @@ const (
 	defaultBudget   = 64 << 20
 	defaultLeaseTTL = 5 * time.Second
 	lookEvery       = 50 * time.Millisecond
-	ackTimeout      = 5 * time.Second
+	ackTimeout      = 10 * time.Second // a lost connection is noticed at once, so this is for a server that is slow
 	drainFor        = 10 * time.Second
 	drainMarksFor   = 3 * time.Second
 )
@@ -170,6 +170,12 @@ func (s *Service) Run(ctx context.Context) error {
 	s.draining.Store(true)
 	<-followed
 	s.drain()
+	for _, st := range s.allStreams() {
+		if st.flushSub != nil {
+			// It fails only when the connection is closed, and then nothing is subscribed.
+			_ = st.flushSub.Unsubscribe()
+		}
+	}
 	s.end()
 	s.tasks.Wait()
 	close(s.dead)

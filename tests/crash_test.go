@@ -100,7 +100,7 @@ func TestKillNineLosesNothing(t *testing.T) {
 		senders := make([]*exec.Cmd, len(files))
 		for p, file := range files {
 			senders[p] = exec.CommandContext(ctx, binary, "send", file, "--stream", "clicks", "--source", "web",
-				"--partition", fmt.Sprint(p), "--server", u.NATS, "--rate", "60000", "--timeout", "2s")
+				"--partition", fmt.Sprint(p), "--server", u.NATS, "--rate", "8000", "--timeout", "2s")
 			if err := senders[p].Start(); err != nil {
 				t.Fatal(err)
 			}

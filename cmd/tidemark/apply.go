@@ -15,6 +15,7 @@ func (c *cli) applyCmd() *cobra.Command {
 	var files []string
 	var replicas int
 	var dryRun, yes bool
+	var reason string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE…",
 		Short: "Store documents and create the journals they need",
@@ -42,7 +43,7 @@ together with a higher schemaGeneration.`,
 				return err
 			}
 			defer conn.Close()
-			results, err := config.Apply(ctx, conn.JS, docs, replicas, dryRun)
+			results, err := config.Apply(ctx, conn.JS, docs, config.Options{Replicas: replicas, DryRun: dryRun, Reason: reason})
 			if err != nil {
 				return c.refuse(err)
 			}
@@ -59,6 +60,7 @@ together with a higher schemaGeneration.`,
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file with documents, a directory, or - for stdin; may be repeated")
 	cmd.Flags().IntVar(&replicas, "replicas", 1, "replicas of the journals: 1, or 3 in a cluster")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "say what would be done, write nothing")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the audit journal")
 	cmd.Flags().BoolVar(&yes, "yes", false, "accepted for scripts; apply asks nothing")
 	return cmd
 }

@@ -128,7 +128,7 @@ func (s *story) documents(ctx context.Context) error {
 	if len(found) > 0 {
 		return fmt.Errorf("%s:%d: %s: %s", found[0].File, found[0].Line, found[0].Rule, found[0].Message)
 	}
-	results, err := config.Apply(ctx, s.conn.JS, docs, 1, false)
+	results, err := config.Apply(ctx, s.conn.JS, docs, config.Options{Replicas: 1, Reason: "demo"})
 	if err != nil {
 		return err
 	}

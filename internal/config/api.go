@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tidemark-mesh/tidemark/internal/core/window"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // CoreVersion is raised whenever the pure core could produce other records from the same
 // journal. It is pinned in a generation at its first apply.
-const CoreVersion = 1
+const CoreVersion = window.CoreVersion
 
 // Entry is one applied document.
 type Entry struct {
@@ -62,7 +63,14 @@ func (s Snapshot) Find(doc policy.Document) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Result says what Apply did, or with dryRun would do, with one document.
+// Options of Apply.
+type Options struct {
+	Replicas int    // of the journals that are created: 1 or 3
+	DryRun   bool   // check and plan, write nothing
+	Reason   string // why, for the audit record
+}
+
+// Result says what Apply did, or with DryRun would do, with one document.
 type Result struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`

@@ -41,7 +41,7 @@ type step struct {
 // applied name or generation is a *ConflictError that names the differing field; one that
 // lint or this version refuses is a *RefusedError. Applying again what is applied repairs
 // what is missing and says unchanged.
-func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, replicas int, dryRun bool) ([]Result, error) {
+func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, o Options) ([]Result, error) {
 	snapshot, err := Load(ctx, js)
 	if err != nil {
 		return nil, err
@@ -54,10 +54,10 @@ func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, 
 	for i, s := range steps {
 		results[i] = Result{Kind: s.doc.Kind(), Name: s.doc.Name(), Action: s.action, Digest: s.doc.Digest()}
 	}
-	if dryRun || len(steps) == 0 {
+	if o.DryRun || len(steps) == 0 {
 		return results, nil
 	}
-	if err := natsio.Provision(ctx, js, replicas); err != nil {
+	if err := natsio.Provision(ctx, js, o.Replicas); err != nil {
 		return nil, err
 	}
 	bucket, err := js.KeyValue(ctx, subject.ConfigBucket)
@@ -65,14 +65,14 @@ func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, 
 		return nil, fmt.Errorf("config bucket: %w", err)
 	}
 	for _, s := range steps {
-		if err := provision(ctx, js, s.doc, streamOf(s.doc, docs, snapshot), replicas); err != nil {
+		if err := provision(ctx, js, s.doc, streamOf(s.doc, docs, snapshot), o.Replicas); err != nil {
 			return nil, err
 		}
 		if err := store(ctx, bucket, s); err != nil {
 			return nil, err
 		}
 	}
-	return results, audit(ctx, js, results)
+	return results, audit(ctx, js, results, o.Reason)
 }
 
 // plan decides every document before anything is written.
@@ -224,9 +224,9 @@ func store(ctx context.Context, bucket jetstream.KeyValue, s step) error {
 	return fmt.Errorf("storing %s %s: %w", s.doc.Kind(), s.doc.Name(), err)
 }
 
-// audit writes one record a business stream: who applied what. When is the time at which
+// audit writes one record a business stream: who applied what and why. When is the time at which
 // the journal took it.
-func audit(ctx context.Context, js jetstream.JetStream, results []Result) error {
+func audit(ctx context.Context, js jetstream.JetStream, results []Result, reason string) error {
 	byStream := map[string][]Result{}
 	for _, r := range results {
 		bs, _, _ := strings.Cut(r.Name, "/")
@@ -236,8 +236,9 @@ func audit(ctx context.Context, js jetstream.JetStream, results []Result) error 
 		record, err := json.Marshal(struct {
 			Who       string   `json:"who"`
 			Verb      string   `json:"verb"`
+			Reason    string   `json:"reason,omitempty"`
 			Documents []Result `json:"documents"`
-		}{operator(), "apply", byStream[bs]})
+		}{operator(), "apply", reason, byStream[bs]})
 		if err != nil {
 			return fmt.Errorf("audit record: %w", err)
 		}

@@ -98,7 +98,7 @@ func parse(t *testing.T, stream string, changes ...string) []policy.Document {
 
 func apply(t *testing.T, ctx context.Context, js jetstream.JetStream, docs []policy.Document) []string {
 	t.Helper()
-	results, err := Apply(ctx, js, docs, 1, false)
+	results, err := Apply(ctx, js, docs, Options{Replicas: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestApplyAndLoad(t *testing.T) {
 	docs := parse(t, "shop")
 	reversed := []policy.Document{docs[1], docs[0]}
 
-	dry, err := Apply(ctx, conn.JS, reversed, 1, true)
+	dry, err := Apply(ctx, conn.JS, reversed, Options{Replicas: 1, DryRun: true})
 	if err != nil || len(dry) != 2 || dry[0].Action != "created" {
 		t.Fatalf("dry run: %v, %v", dry, err)
 	}
@@ -214,7 +214,7 @@ func TestConflicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = Apply(ctx, conn.JS, parse(t, "clash", tt.changes...), 1, false)
+			_, err = Apply(ctx, conn.JS, parse(t, "clash", tt.changes...), Options{Replicas: 1})
 			var conflict *ConflictError
 			if !errors.As(err, &conflict) || conflict.Field != tt.field || !strings.Contains(err.Error(), tt.field) {
 				t.Errorf("got %v, want a conflict over %s", err, tt.field)
@@ -234,7 +234,7 @@ func TestStreamGainsValues(t *testing.T) {
 	if got := apply(t, ctx, conn.JS, grown); !slices.Equal(got, []string{"grow updated", "grow/hourly@1 unchanged"}) {
 		t.Errorf("got %v", got)
 	}
-	if _, err := Apply(ctx, conn.JS, parse(t, "grow"), 1, false); err == nil {
+	if _, err := Apply(ctx, conn.JS, parse(t, "grow"), Options{Replicas: 1}); err == nil {
 		t.Error("an older stream document was taken")
 	}
 }
@@ -246,7 +246,7 @@ func TestRefusals(t *testing.T) {
 		"ids-too-short":     {"24h", "24h\nretention: {ids: 1h}"},
 		"unknown-extractor": {"timestampExtractor: at@1", "timestampExtractor: at@2"},
 	} {
-		_, err := Apply(ctx, conn.JS, parse(t, "refused", change[0], change[1]), 1, false)
+		_, err := Apply(ctx, conn.JS, parse(t, "refused", change[0], change[1]), Options{Replicas: 1})
 		var refused *RefusedError
 		if !errors.As(err, &refused) || len(refused.Findings) != 1 || refused.Findings[0].Rule != rule || !strings.Contains(err.Error(), "docs.yaml:") {
 			t.Errorf("%s: got %v", rule, err)
@@ -263,7 +263,7 @@ func TestRaceOfTwoApplies(t *testing.T) {
 	errs := make(chan error, len(variants))
 	for _, docs := range variants {
 		go func() {
-			_, err := Apply(ctx, conn.JS, docs, 1, false)
+			_, err := Apply(ctx, conn.JS, docs, Options{Replicas: 1})
 			errs <- err
 		}()
 	}

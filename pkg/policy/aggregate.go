@@ -19,8 +19,8 @@ type aggregateFunc struct {
 var aggregateFuncs = []aggregateFunc{
 	{name: "sum", types: []ValueType{Decimal, Int}, retractable: true, runs: true},
 	{name: "count", retractable: true, runs: true},
-	{name: "min", types: []ValueType{Decimal, Int}, retractable: true, runs: true},
-	{name: "max", types: []ValueType{Decimal, Int}, retractable: true, runs: true},
+	{name: "min", types: []ValueType{Decimal, Int, String}, retractable: true, runs: true},
+	{name: "max", types: []ValueType{Decimal, Int, String}, retractable: true, runs: true},
 	{name: "avg", types: []ValueType{Decimal, Int}, retractable: true, runs: true},
 	{name: "first", types: []ValueType{Decimal, Int, String}, retractable: true},
 	{name: "last", types: []ValueType{Decimal, Int, String}, retractable: true},

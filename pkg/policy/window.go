@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"time"
 	_ "time/tzdata" // zones must mean the same on every machine that runs a policy
 )
@@ -80,7 +81,9 @@ func (r *reader) window(n *node) WindowSpec {
 // windowKind answers which of the four kinds the map names, or "" after a finding.
 func (r *reader) windowKind(o *object) WindowKind {
 	var kind WindowKind
+	var named []string
 	for _, f := range o.fields {
+		named = append(named, f.name)
 		switch k := WindowKind(f.name); k {
 		case Tumbling, Hopping, Session, Calendar:
 			if kind != "" {
@@ -91,7 +94,7 @@ func (r *reader) windowKind(o *object) WindowKind {
 		}
 	}
 	if kind == "" {
-		r.refuse(o.line, "missing-field", "window names no kind; write tumbling, hopping, session or calendar, for example {tumbling: 1h}")
+		r.refuse(o.line, "missing-field", "window names no kind (fields: %s); write tumbling, hopping, session or calendar, for example {tumbling: 1h}", strings.Join(named, ", "))
 	}
 	return kind
 }

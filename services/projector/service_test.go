@@ -53,7 +53,7 @@ func apply(t *testing.T, conn *natsio.Conn) (stream string, authors []*author) {
 	if len(findings) > 0 {
 		t.Fatalf("%+v", findings)
 	}
-	_, err := config.Apply(testContext(t), conn.JS, docs, 1, false)
+	_, err := config.Apply(testContext(t), conn.JS, docs, config.Options{Replicas: 1})
 	must(t, err)
 	snapshot, err := config.Load(testContext(t), conn.JS)
 	must(t, err)

@@ -64,7 +64,7 @@ func TestService(t *testing.T) {
 	w := newWorld(t, 3)
 	apply := func(job, window string) *policy.StreamTimePolicy {
 		docs := documentsOf(t, w.bs.Name, job, window)
-		_, err := config.Apply(ctx, shared.conn.JS, docs, 1, false)
+		_, err := config.Apply(ctx, shared.conn.JS, docs, config.Options{Replicas: 1})
 		must(t, err)
 		return docs[1].Policy
 	}
@@ -160,7 +160,7 @@ func TestServiceTakesOver(t *testing.T) {
 	ctx := deadline(t)
 	w := newWorld(t, 3)
 	docs := documentsOf(t, w.bs.Name, "hourly", "1h")
-	_, err := config.Apply(ctx, shared.conn.JS, docs, 1, false)
+	_, err := config.Apply(ctx, shared.conn.JS, docs, config.Options{Replicas: 1})
 	must(t, err)
 	w.pol = docs[1].Policy
 	last := make([]uint64, 3)

@@ -78,6 +78,10 @@ func (o *Operator) appendMeta(b []byte) []byte {
 	for _, n := range o.totals {
 		b = binary.AppendUvarint(b, n)
 	}
+	windows, ids, keys := o.Sizes() // to see on restore that all is there
+	for _, n := range [...]int{windows, ids, keys, len(o.writers)} {
+		b = binary.AppendUvarint(b, uint64(n))
+	}
 	return append(b, o.idDigest[:]...)
 }
 

@@ -76,7 +76,7 @@ func (f *writerFrames) missing(upTo uint64) (hole span, found bool) {
 func (o *Operator) writer(name string) *writerFrames {
 	f := o.writers[name]
 	if f == nil {
-		f = &writerFrames{}
+		f = &writerFrames{changed: true}
 		o.writers[cloneString(name)] = f
 	}
 	return f

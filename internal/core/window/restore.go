@@ -40,6 +40,7 @@ type restorer struct {
 	o           *Operator
 	early       map[string][]byte
 	meta, marks bool
+	sizes       [4]uint64 // windows, ids, keys and writers that there must be
 }
 
 func (r *restorer) take(key, value []byte) error {
@@ -56,7 +57,7 @@ func (r *restorer) pair(key, value []byte) (err error) {
 	switch rest := key[1:]; key[0] {
 	case pairMeta:
 		r.meta = true
-		return r.o.readMeta(value)
+		return r.readMeta(value)
 	case pairTracker:
 		r.marks = true
 		r.o.tracker, err = watermark.Restore(r.o.cfg.Policy, value)
@@ -164,6 +165,10 @@ func (r *restorer) finish() error {
 		b.stored = len(b.chunks)
 	}
 	o.trackerChanged = false
+	windows, ids, keys := o.Sizes()
+	if got := [...]uint64{uint64(windows), uint64(ids), uint64(keys), uint64(len(o.writers))}; got != r.sizes {
+		return fmt.Errorf("windows, ids, keys and writers should number %v, they are %v: pairs are missing", r.sizes, got)
+	}
 	return o.keys.settle()
 }
 
@@ -175,8 +180,8 @@ func (o *Operator) hold(key uint32) error {
 	return nil
 }
 
-func (o *Operator) readMeta(value []byte) error {
-	d := decoder{rest: value}
+func (r *restorer) readMeta(value []byte) error {
+	o, d := r.o, decoder{rest: value}
 	if f := d.uvarint(); d.err == nil && f != Format {
 		return fmt.Errorf("it has format %d, this version reads format %d; use the version that wrote it, or rebuild the state from the journal: %w", f, Format, ErrFormat)
 	}
@@ -197,6 +202,9 @@ func (o *Operator) readMeta(value []byte) error {
 	o.w, o.data, o.ids.swept = envelope.EventTime(d.varint()), envelope.EventTime(d.varint()), d.varint()
 	for i := range o.totals {
 		o.totals[i] = d.uvarint()
+	}
+	for i := range r.sizes {
+		r.sizes[i] = d.uvarint()
 	}
 	d.fill(o.idDigest[:])
 	return d.end()

@@ -32,12 +32,13 @@ func newMetrics(r *prometheus.Registry, s *Service) (*metrics, error) {
 		resent:      b.vec("tidemark_ingest_resends_total", "Messages sent again because their acknowledgement was lost or refused.", "journal"),
 		marks:       b.vec("tidemark_ingest_marks_total", "Rounds of marks written.", "stream"),
 	}
-	m.claims = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_ingest_claims_total", Help: "Source partitions claimed."})
+	// Shared with the other services of a process: same help, same label.
+	m.claims = b.vec("tidemark_claims_total", "Claims of journals.", "stage").WithLabelValues("ingest")
 	m.clockAlarms = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_ingest_clock_alarms_total", Help: "Steps of the wall clock above 2 s."})
 	m.pushSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "tidemark_ingest_push_seconds", Help: "From a request's arrival to its durability.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 	})
-	b.add(m.claims, m.clockAlarms, m.pushSeconds,
+	b.add(m.clockAlarms, m.pushSeconds,
 		gauge("tidemark_ingest_unacknowledged_bytes", "Bytes of requests that are not acknowledged.", func() float64 { return float64(s.budget.used.Load()) }),
 		gauge("tidemark_ingest_clock_step_seconds", "How far the wall clock is ahead of arrival stamps.", func() float64 { return s.stamp.step().Seconds() }),
 		gauge("tidemark_ingest_source_partitions_owned", "Source partitions that this process owns.", func() float64 {

@@ -28,6 +28,10 @@ func (s *Service) subscribe(p *partition) (*nats.Subscription, error) {
 	if err := sub.SetPendingLimits(waitingRequests, waitingRequestBytes); err != nil {
 		return nil, fmt.Errorf("subscribe %s: %w", name, err)
 	}
+	// Ready means that the server knows the subscription.
+	if err := s.nc.FlushTimeout(recordTimeout); err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribe %s: %w", name, err), sub.Unsubscribe())
+	}
 	return sub, nil
 }
 

@@ -118,7 +118,7 @@ func feed(b testing.TB, o *Operator, l *load, n int) (outputs int) {
 // BenchmarkApplyEvent measures new events with their share of marks, revisions and
 // forgetting; ns/op is one event. Generating an event costs about 60 ns of it.
 func BenchmarkApplyEvent(b *testing.B) {
-	for _, keys := range []int{1_000, 100_000} {
+	for _, keys := range []int{1_000, 12_500, 100_000} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
 			o, err := New(benchConfig())
 			if err != nil {

@@ -199,14 +199,14 @@ func TestDamageIsFound(t *testing.T) {
 	dir := t.TempDir()
 	good := filepath.Join(dir, "good.db")
 	s := open(t, good, cache)
-	fill(t, s, 500)
+	fill(t, s, 250)
 	_ = s.Close()
 	half, err := os.ReadFile(good)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, good, cache)
-	fill(t, s, 3000)
+	fill(t, s, 1200)
 	want := fmt.Sprint(keys(t, s, func(b *Bucket, fn func(k, v []byte) (bool, error)) error { return b.Range(nil, nil, fn) }))
 	_ = s.Close()
 	image, err := os.ReadFile(good)
@@ -221,7 +221,8 @@ func TestDamageIsFound(t *testing.T) {
 		tries++
 		path := filepath.Join(dir, fmt.Sprintf("try-%d.db", tries))
 		defer os.Remove(path)
-		if err := os.WriteFile(path, image, 0o600); err != nil {
+		// Most of the file is a hole; writing it out each time would be slow.
+		if err := errors.Join(os.WriteFile(path, bytes.TrimRight(image, "\x00"), 0o600), os.Truncate(path, int64(len(image)))); err != nil {
 			t.Fatal(err)
 		}
 		strict := Kind{Name: cache.Name, Format: cache.Format}

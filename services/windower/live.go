@@ -157,7 +157,7 @@ func (l *live) wait(ctx context.Context) (journal.Msg, bool, error) {
 
 // moved tells whether a commit would say anything that the last one did not.
 func (l *live) moved() bool {
-	if l.fold.waiting() > 0 || len(l.last.Inputs) == 0 {
+	if l.fold.waiting() > 0 {
 		return true
 	}
 	w, wdata, _, _ := l.fold.op.Totals()

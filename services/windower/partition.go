@@ -38,8 +38,8 @@ func (p partition) lease() string {
 	return subject.Lease("windower", p.stream, fmt.Sprintf("%s.%d.%s", p.job, p.generation, subject.PP(p.number)))
 }
 
-// file is where the checkpoint stands.
+// file is where the checkpoint stands under the service's directory.
 func (p partition) file(dir string) string {
 	name := fmt.Sprintf("%s.%d.%s.db", subject.Escape(p.job), p.generation, subject.PP(p.number))
-	return filepath.Join(dir, "windower", subject.Escape(p.stream), name)
+	return filepath.Join(dir, subject.Escape(p.stream), name)
 }

@@ -21,7 +21,7 @@ import (
 // Config is what a windower needs.
 type Config struct {
 	Conn     *natsio.Conn
-	Dir      string // data directory; checkpoints stand under <Dir>/windower
+	Dir      string // the service's own directory: checkpoints stand in it
 	Instance string // names the process; the same after a restart
 	Address  string // where others reach its HTTP API
 	Log      zerolog.Logger

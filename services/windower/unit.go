@@ -169,8 +169,10 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 		u: u, fold: r.fold, events: r.events, writer: writer, saver: r.saver, lost: u.lost,
 		created: r.events.Identity().Created, lastSeq: head.CommitAt, pace: r.pace,
 	}
-	if head.Commit != nil {
+	if l.last = revision.NewCommit(); head.Commit != nil {
 		l.last = *head.Commit
+	} else {
+		l.last.Inputs = []revision.InputPosition{{Seq: 1}} // a journal of which nothing is said yet
 	}
 	// A write that goes on must not outlive the file.
 	defer func() { _ = l.saver.wait() }()

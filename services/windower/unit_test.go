@@ -178,6 +178,7 @@ func TestZombie(t *testing.T) {
 	first := start(t, w.unit(0, w.dir))
 	first.reached(t, w.traffic(0, 0, 3, 5)+1)
 	second := start(t, w.unit(0, t.TempDir()))
+	second.reached(t, 1) // it is live, the first one knows nothing of it
 	last := w.traffic(0, 3, 3, 5)
 	second.reached(t, last+1)
 	if err := first.end(t); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -74,6 +75,12 @@ func (p *publisher) exchange(ctx context.Context, clk clock.Clock, batch []*nats
 	for i, msg := range batch {
 		var token uint64
 		var err error
+		if i > 0 && i == len(batch)-1 {
+			err = midway(batch)
+		}
+		if err != nil {
+			return answer{verdict: unsure, cause: err}
+		}
 		if i == 0 || i == len(batch)-1 {
 			token, err = p.publish(msg)
 		} else {
@@ -88,6 +95,14 @@ func (p *publisher) exchange(ctx context.Context, clk clock.Clock, batch []*nats
 		last = token
 	}
 	return p.await(ctx, clk, first, last, len(batch))
+}
+
+// midway is where everything was sent but the last message. A barrier has one subject.
+func midway(batch []*nats.Msg) error {
+	if batch[0].Subject == batch[len(batch)-1].Subject {
+		return failpoint.Hit("journal/mid-barrier")
+	}
+	return failpoint.Hit("journal/mid-batch")
 }
 
 func (p *publisher) await(ctx context.Context, clk clock.Clock, first, last uint64, count int) answer {

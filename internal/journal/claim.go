@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -68,9 +69,15 @@ func claim(ctx context.Context, clk clock.Clock, pub *publisher, budget time.Dur
 	lost, cause := 0, error(nil)
 	for {
 		head, messages, err := look()
+		if err == nil {
+			err = failpoint.Hit("journal/before-claim")
+		}
 		switch {
 		case err == nil:
 			a := pub.exchange(ctx, clk, stamp(stream, messages))
+			if err := failpoint.Hit("journal/after-claim"); err != nil {
+				a = answer{verdict: unsure, cause: err}
+			}
 			switch a.verdict {
 			case accepted:
 				head.ClaimSeq = a.seq

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -231,7 +232,7 @@ func (w *FencedWriter) append(ctx context.Context, messages []Message, c *revisi
 			return 0, err
 		}
 		whole[len(messages)] = m
-		a := w.pub.exchange(ctx, w.clk, stamp(w.settings.Stream, whole))
+		a := w.attempt(ctx, stamp(w.settings.Stream, whole))
 		switch a.verdict {
 		case accepted:
 			return a.seq, nil
@@ -245,13 +246,29 @@ func (w *FencedWriter) append(ctx context.Context, messages []Message, c *revisi
 	}
 }
 
+// attempt sends the batch once. What a failpoint says counts as an answer that was lost.
+func (w *FencedWriter) attempt(ctx context.Context, batch []*nats.Msg) answer {
+	err := failpoint.Hit("journal/before-batch")
+	if err != nil {
+		return answer{verdict: unsure, cause: err}
+	}
+	a := w.pub.exchange(ctx, w.clk, batch)
+	if err = failpoint.Hit("journal/after-batch"); err != nil {
+		return answer{verdict: unsure, cause: err}
+	}
+	return a
+}
+
 // settle reads the fence behind what is known: it answers the sequence of the own COMMIT,
 // an error that ends the batch, or 0 when the batch is absent and is to be sent again with
 // the same expectation. Only one copy can be accepted, because each moves the fence.
 func (w *FencedWriter) settle(ctx context.Context, tempo *pace, a answer, hash revision.Digest) (uint64, error) {
 	cause := a.cause
 	for tempo.wait(ctx) && !w.pub.nc.IsClosed() {
-		seq, err := w.readFenceTail(ctx, hash)
+		seq, err := uint64(0), failpoint.Hit("journal/fence-settling")
+		if err == nil {
+			seq, err = w.readFenceTail(ctx, hash)
+		}
 		if seq != 0 || definite(err) {
 			return seq, err
 		}

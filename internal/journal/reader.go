@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 )
 
 // Msg is one message of a journal as a Reader gives it.
@@ -152,12 +153,18 @@ func (r *Reader) deliver(ctx context.Context, f *feed, next uint64) (uint64, err
 		if err != nil {
 			return next, err
 		}
+		if err := failpoint.Hit("journal/before-delivery"); err != nil {
+			return next, err
+		}
 		if m.Seq < next || r.strict && m.Seq != next {
 			return next, &IdentityError{Stream: r.stream, What: fmt.Sprintf("message %d is missing, %d comes in its place", next, m.Seq)}
 		}
 		select {
 		case r.out <- m:
 			next = m.Seq + 1
+			if err := failpoint.Hit("journal/after-delivery"); err != nil {
+				return next, err
+			}
 		case <-ctx.Done():
 			return next, ctx.Err()
 		}
@@ -196,6 +203,9 @@ func (r *Reader) tryOpen(ctx context.Context, created int64, next uint64) (*feed
 		return nil, err
 	}
 	if err := id.Check(created, next); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit("journal/before-feed"); err != nil {
 		return nil, err
 	}
 	f, err := openFeed(ctx, r.js.Conn(), handle, next, r.filters)

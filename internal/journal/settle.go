@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 )
 
 // settle follows a trouble with commits in flight: it forgets the answers under way,
@@ -25,7 +27,13 @@ func (l *writerLoop) settle(ctx context.Context, trouble error) error {
 		}
 		again = true
 		clear(l.byToken)
-		err := l.readTail(ctx, trouble)
+		err := failpoint.Hit("journal/settling")
+		if err == nil {
+			err = l.readTail(ctx, trouble)
+		}
+		if err == nil {
+			err = failpoint.Hit("journal/settled")
+		}
 		if err == nil {
 			err = l.resend()
 		}

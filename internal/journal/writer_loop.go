@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 )
 
 // writerLoop is the state of a Writer's goroutine: what is in flight, oldest first, and
@@ -74,7 +75,9 @@ func (l *writerLoop) serve(ctx context.Context) error {
 			token, a, ok := l.pub.read(msg)
 			if p := l.byToken[token]; ok && p != nil {
 				delete(l.byToken, token)
-				trouble = l.hear(p, a)
+				if trouble = failpoint.Hit("journal/before-answer"); trouble == nil {
+					trouble = l.hear(p, a)
+				}
 			}
 		case <-l.pub.status:
 			if trouble = errConnCut; l.pub.nc.IsClosed() {
@@ -125,13 +128,16 @@ func (l *writerLoop) take(p *Pending) error {
 
 func (l *writerLoop) transmit(p *Pending) error {
 	p.at, p.acked = l.clk.Now(), 0
+	if err := failpoint.Hit("journal/before-append"); err != nil {
+		return err
+	}
 	token, err := l.pub.publish(l.message(p))
 	if err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
 	p.token = token
 	l.byToken[token] = p
-	return nil
+	return failpoint.Hit("journal/after-append")
 }
 
 // hear takes an answer. Acknowledgements count in turn only: one that overtakes another

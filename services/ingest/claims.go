@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -142,6 +143,9 @@ func (p *partition) claim(ctx context.Context) (*ownership, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := failpoint.Hit("ingest/before-claim"); err != nil {
+		return nil, err
+	}
 	s := p.stream.svc
 	epoch := last.Claim.Epoch + 1
 	rec := sourceRecord{
@@ -153,6 +157,9 @@ func (p *partition) claim(ctx context.Context) (*ownership, error) {
 		},
 	}
 	if seq, err = p.append(ctx, rec, seq); err != nil {
+		return nil, err
+	}
+	if err := failpoint.Hit("ingest/after-claim"); err != nil {
 		return nil, err
 	}
 	own := &ownership{
@@ -185,8 +192,14 @@ func (p *partition) checkpoint(ctx context.Context, own *ownership) error {
 	if state.equal(own.record.written) {
 		return nil
 	}
+	if err := failpoint.Hit("ingest/before-checkpoint"); err != nil {
+		return err
+	}
 	rec := sourceRecord{Schema: sourceSchema, Kind: "checkpoint", Claim: own.record.claim, Checkpoint: state}
 	seq, err := p.append(ctx, rec, own.record.seq)
+	if err == nil {
+		err = failpoint.Hit("ingest/after-checkpoint")
+	}
 	switch {
 	case errors.Is(err, errFenced):
 		own.lose()
@@ -235,6 +248,9 @@ func (p *partition) ownOnce(ctx context.Context) error {
 		return fmt.Errorf("lease: %w", err)
 	}
 	defer lease.Release()
+	if err := failpoint.Hit("ingest/leased"); err != nil {
+		return err
+	}
 	own, err := p.claim(ctx)
 	if err != nil {
 		p.setWaiting(err.Error())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
@@ -85,8 +86,9 @@ func (p *partition) changed(d *door, rules []idleRule) (owned, changed bool) {
 func (st *stream) due() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	since := st.svc.stamp.elapsed() - st.lastCut
-	if st.cuts > 0 && since < markSpacing {
+	now := st.svc.stamp.elapsed()
+	since := now - st.lastCut
+	if now < st.heldUntil || st.cuts > 0 && since < markSpacing {
 		return false
 	}
 	if len(st.wanted) > 0 || st.wantNext {
@@ -146,6 +148,10 @@ func (st *stream) mark(ctx context.Context) {
 			continue
 		}
 		st.mu.Lock()
+		if st.svc.stamp.elapsed() < st.heldUntil {
+			st.mu.Unlock()
+			continue // a hold came between
+		}
 		wanted := st.wanted
 		st.wanted, st.wantNext = nil, false
 		st.lastCut = st.svc.stamp.elapsed()
@@ -189,6 +195,9 @@ func (st *stream) cut(ctx context.Context) ([]Flushed, error) {
 		lanes[pp].newest, lanes[pp].number = l.seal()
 	}
 	quarantined := st.quarantine.seal()
+	if failpoint.Hit("ingest/after-cut") != nil {
+		return nil, errUnsettled()
+	}
 	for _, l := range lanes {
 		if err := settledParcel(ctx, l.newest); err != nil {
 			return nil, err
@@ -201,10 +210,16 @@ func (st *stream) cut(ctx context.Context) ([]Flushed, error) {
 	if len(parts) == 0 {
 		return nil, nil
 	}
+	if failpoint.Hit("ingest/before-mark") != nil {
+		return nil, errUnsettled()
+	}
 	marks := st.marks(d, parts)
 	flushed, err := st.writeMarks(ctx, d, marks, lanes)
 	if err != nil {
 		return nil, err
+	}
+	if failpoint.Hit("ingest/after-mark") != nil {
+		return nil, errUnsettled()
 	}
 	for _, c := range parts {
 		if c.state.Finished {
@@ -251,7 +266,11 @@ func (st *stream) durable(ctx context.Context, parts []cutPart) []cutPart {
 		c.own.durable = c.state
 		p.mu.Unlock()
 		if finishing {
-			if err := p.checkpoint(ctx, c.own); errors.Is(err, errFenced) {
+			err := failpoint.Hit("ingest/before-finish")
+			if err == nil {
+				err = p.checkpoint(ctx, c.own)
+			}
+			if errors.Is(err, errFenced) {
 				continue
 			} else if err != nil {
 				st.svc.log.Warn().Err(err).Str("sourcePartition", p.String()).Msg("finishing waits for its checkpoint")

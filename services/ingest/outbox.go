@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -141,6 +142,8 @@ type outbox struct {
 	// top is asked, when there is room in flight and nothing is queued, to queue what waits
 	// to become full; it answers whether something goes on waiting. nil: nothing ever waits.
 	top func(idle bool) (waiting bool)
+	// quarantine tells that parcels are quarantine batches, not frames.
+	quarantine bool
 
 	mu    sync.Mutex
 	queue []*parcel
@@ -235,6 +238,9 @@ func (o *outbox) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case ack := <-head.future.Ok():
+			if head.err = o.acknowledged(); head.err != nil {
+				continue
+			}
 			o.settled(head, ack)
 			flying[0] = nil
 			flying = flying[1:]
@@ -264,8 +270,36 @@ func (o *outbox) fill(flying []*parcel) (_ []*parcel, waiting bool) {
 }
 
 func (o *outbox) send(p *parcel) {
-	p.future, p.err = o.publish(o.stream, p)
+	if p.err = o.built(); p.err == nil {
+		p.future, p.err = o.publish(o.stream, p)
+	}
+	if p.err == nil {
+		p.err = o.published()
+	}
 	o.metrics.published.WithLabelValues(o.stream).Add(float64(len(p.messages)))
+}
+
+// built, published and acknowledged are the steps of a parcel as failpoints know them: an
+// error there counts as an attempt that failed.
+func (o *outbox) built() error {
+	if o.quarantine {
+		return failpoint.Hit("ingest/quarantine-built")
+	}
+	return failpoint.Hit("ingest/frame-built")
+}
+
+func (o *outbox) published() error {
+	if o.quarantine {
+		return failpoint.Hit("ingest/quarantine-published")
+	}
+	return failpoint.Hit("ingest/after-publish")
+}
+
+func (o *outbox) acknowledged() error {
+	if o.quarantine {
+		return failpoint.Hit("ingest/before-quarantine-puback-seen")
+	}
+	return failpoint.Hit("ingest/before-puback-seen")
 }
 
 // retry waits and sends everything again that is known to have failed. It answers false

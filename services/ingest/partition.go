@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -135,10 +136,14 @@ func (p *partition) expect() (arrived func()) {
 // flight of the answer, if there is one: the request's own share.
 func (p *partition) take(req *Request, b *batch, held *hold) (*taken, error) {
 	n := uint64(len(req.Items))
+	injected := failpoint.Hit("ingest/after-validate")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pending -= n
 	p.quiet.advance(p.stream.svc.stamp.elapsed(), false)
+	if injected != nil {
+		return nil, errUnsettled()
+	}
 	if err := p.closedLocked(); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
@@ -171,6 +172,9 @@ func (s *Service) finishPush(ctx context.Context, req *Request, held *hold, p *p
 	}
 	if err := s.await(ctx, taken.flight.done); err != nil {
 		return Reply{}, err
+	}
+	if failpoint.Hit("ingest/before-reply") != nil {
+		return Reply{}, errUnsettled()
 	}
 	if req.Finish && p != nil {
 		if err := p.awaitFinished(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -37,7 +38,7 @@ func newQuarantine(s *Service, bs string) *quarantine {
 		out:    newOutbox(s, subject.QuarantineStream(bs), batchesInFlight),
 		stream: bs, writer: s.writer, stamp: s.stamp,
 	}
-	q.out.top = q.top
+	q.out.top, q.out.quarantine = q.top, true
 	return q
 }
 
@@ -62,6 +63,9 @@ func (q *quarantine) add(req *Request, it *Item, at position, id string, why *ad
 	}
 	if it.raw != nil {
 		r.Columns = req.columns
+	}
+	if failpoint.Hit("ingest/quarantine-write") != nil {
+		return errUnsettled()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -172,6 +173,9 @@ func (s *Service) resumeLine(p *partition, ask resumeRequest) (resumeReply, erro
 	reply := resumeReply{Token: ask.Resume}
 	if _, err := p.stream.flush(s.work); err != nil {
 		return reply, err
+	}
+	if failpoint.Hit("ingest/resume") != nil {
+		return reply, errUnsettled()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

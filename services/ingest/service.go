@@ -27,6 +27,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -335,7 +336,11 @@ func (s *Service) lastMarks(ctx context.Context, st *stream) {
 		if own == nil {
 			continue
 		}
-		if err := p.checkpoint(ctx, own); err != nil {
+		err := failpoint.Hit("ingest/last-checkpoint")
+		if err == nil {
+			err = p.checkpoint(ctx, own)
+		}
+		if err != nil {
 			s.log.Warn().Err(err).Str("sourcePartition", p.String()).Msg("stopping without a last checkpoint")
 		}
 	}

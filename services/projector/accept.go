@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/core/projection"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -124,6 +125,9 @@ func (a *acceptor) take(ctx context.Context, seq uint64, data []byte) error {
 	}
 	if len(a.group) > 0 {
 		return a.damaged(seq, len(entry.Records), "the entry ends inside a supersession group")
+	}
+	if err := failpoint.Hit("projector/after-decide"); err != nil {
+		return err
 	}
 	return a.close(seq, entry)
 }
@@ -255,6 +259,9 @@ func (a *acceptor) commitIf(ctx context.Context, reason bool) error {
 // the view once it is accepted.
 func (a *acceptor) commit(ctx context.Context) error {
 	for {
+		if err := failpoint.Hit("projector/before-cas"); err != nil {
+			return err
+		}
 		begun := a.metrics.clock.Now()
 		seq, err := a.writer.Commit(ctx, a.batch.messages, clone(a.next))
 		var control *journal.ControlError
@@ -267,8 +274,14 @@ func (a *acceptor) commit(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("commit to %s: %w", a.part.fence(), err)
 		}
+		if err := failpoint.Hit("projector/after-cas"); err != nil {
+			return err
+		}
 		c := a.writer.Written()
 		if err := a.view.apply(journal.FenceRecord{Commit: &c}, seq, a.batch.changes); err != nil {
+			return err
+		}
+		if err := failpoint.Hit("projector/after-apply"); err != nil {
 			return err
 		}
 		a.metrics.accepted(a.part, &c, a.batch.firings, begun)

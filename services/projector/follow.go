@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/projection"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -70,6 +71,9 @@ func (f *follower) upTo(ctx context.Context, seq uint64) error {
 func (f *follower) take(m journal.Msg) error {
 	b, err := f.group.Add(m)
 	if err != nil || b == nil {
+		return err
+	}
+	if err := failpoint.Hit("projector/catch-up"); err != nil {
 		return err
 	}
 	rows, err := f.rows(b)

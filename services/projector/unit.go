@@ -12,6 +12,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -112,6 +113,9 @@ func (u *unit) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := failpoint.Hit("projector/view-opened"); err != nil {
+		return err
+	}
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
 	f, err := startFollower(reading, u.js, u.part, v)
@@ -119,6 +123,9 @@ func (u *unit) cycle(ctx context.Context) error {
 		return err
 	}
 	defer f.reader.Close()
+	if err := failpoint.Hit("projector/following"); err != nil {
+		return err
+	}
 	if u.state() == roleHalted {
 		return u.follow(ctx, f, nil)
 	}
@@ -176,6 +183,9 @@ func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Leas
 // own claims the fence, reads the view up to the claim, and accepts until the lease is
 // lost, or the fence is.
 func (u *unit) own(ctx context.Context, f *follower, lost <-chan struct{}) error {
+	if err := failpoint.Hit("projector/leased"); err != nil {
+		return err
+	}
 	w, head, err := journal.ClaimFenced(ctx, u.js, journal.FencedSettings{
 		Stream: subject.RevisionsStream(u.part.stream), Fence: u.part.fence(),
 		Owner: u.owner, CoreVersion: config.CoreVersion,
@@ -185,7 +195,13 @@ func (u *unit) own(ctx context.Context, f *follower, lost <-chan struct{}) error
 	}
 	defer w.Close()
 	u.metrics.claimed()
+	if err := failpoint.Hit("projector/claimed"); err != nil {
+		return err
+	}
 	if err := f.upTo(ctx, head.ClaimSeq); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("projector/claim-seen"); err != nil {
 		return err
 	}
 	f.reader.Close() // the owner applies its own batches
@@ -222,8 +238,8 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 			}
 		case <-lost:
 			return nil
-		case <-ctx.Done(): // commit what was decided before the end
-			return a.commitIf(work, a.moved())
+		case <-ctx.Done():
+			return lastCommit(work, a)
 		default:
 		}
 		m, ok, err := reader.TryNext()
@@ -247,14 +263,25 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 			case <-lost:
 				return nil
 			case <-ctx.Done():
-				return a.commitIf(work, a.moved())
+				return lastCommit(work, a)
 			}
+		}
+		if err := failpoint.Hit("projector/after-fetch"); err != nil {
+			return err
 		}
 		behind = m.Pending > 0
 		if err := a.take(work, m.Seq, m.Data); err != nil {
 			return err
 		}
 	}
+}
+
+// lastCommit commits what was decided before the end.
+func lastCommit(ctx context.Context, a *acceptor) error {
+	if err := failpoint.Hit("projector/before-drain"); err != nil {
+		return err
+	}
+	return a.commitIf(ctx, a.moved())
 }
 
 // outlive answers a context that goes on for a while after ctx ends: a commit in flight

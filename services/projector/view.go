@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/core/projection"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -230,6 +231,22 @@ func (v *view) flush() {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
+	err := v.save(keys, rows, at)
+	v.mu.Lock()
+	if err != nil {
+		v.failed = fmt.Errorf("write view: %w", err)
+	} else {
+		v.frozen = nil
+	}
+	v.mu.Unlock()
+	poke(v.thawed)
+}
+
+// save writes rows and how far they reach in one transaction.
+func (v *view) save(keys []string, rows map[string][]byte, at place) error {
+	if err := failpoint.Hit("projector/before-view"); err != nil {
+		return err
+	}
 	err := v.store.Update(func(tx *checkpoint.Tx) error {
 		bucket, err := tx.Bucket(rowsBucket)
 		if err != nil {
@@ -240,16 +257,15 @@ func (v *view) flush() {
 				return err
 			}
 		}
+		if err := failpoint.Hit("projector/in-view"); err != nil {
+			return err
+		}
 		return tx.SetMeta(placeName, at)
 	})
-	v.mu.Lock()
 	if err != nil {
-		v.failed = fmt.Errorf("write view: %w", err)
-	} else {
-		v.frozen = nil
+		return err
 	}
-	v.mu.Unlock()
-	poke(v.thawed)
+	return failpoint.Hit("projector/after-view")
 }
 
 // failure answers why the view can take in no more, nil while it can.

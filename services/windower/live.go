@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -77,6 +78,9 @@ func (l *live) loop(ctx context.Context) error {
 		if !ok {
 			continue
 		}
+		if err := failpoint.Hit("windower/after-fetch"); err != nil {
+			return err
+		}
 		l.pace.input += len(m.Data)
 		if err := l.fold.load(m.Seq, m.Data); err != nil {
 			return err
@@ -117,6 +121,9 @@ func (l *live) takeIn(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := failpoint.Hit("windower/after-decide"); err != nil {
+		return err
+	}
 	l.pace.outputs(l.fold.waiting() > 0)
 	return l.commitIf(ctx, false)
 }
@@ -125,6 +132,9 @@ func (l *live) takeIn(ctx context.Context) error {
 // first. It answers false when it was not a frame.
 func (l *live) wait(ctx context.Context) (journal.Msg, bool, error) {
 	if err := l.commitIf(ctx, true); err != nil {
+		return journal.Msg{}, false, err
+	}
+	if err := failpoint.Hit("windower/on-idle"); err != nil {
 		return journal.Msg{}, false, err
 	}
 	var tick <-chan time.Time
@@ -180,9 +190,15 @@ func (l *live) commit(ctx context.Context) error {
 	if err := l.room(ctx); err != nil {
 		return err
 	}
+	if err := failpoint.Hit("windower/before-commit"); err != nil {
+		return err
+	}
 	c := l.fold.commit(l.created)
 	// Not to be given up in the middle: once cut, the records must go out.
 	pending, err := l.writer.Commit(context.WithoutCancel(ctx), l.fold.cut(), c)
+	if err == nil {
+		err = failpoint.Hit("windower/after-submit")
+	}
 	if err != nil {
 		l.broken = true
 		return err
@@ -197,6 +213,9 @@ func (l *live) commit(ctx context.Context) error {
 	}
 	if due {
 		if err := l.saver.take(l.fold); err != nil {
+			return err
+		}
+		if err := failpoint.Hit("windower/checkpoint-taken"); err != nil {
 			return err
 		}
 	}
@@ -246,6 +265,9 @@ func (l *live) settle() error {
 func (l *live) landed() error {
 	first := l.flights[0]
 	seq, err := first.pending.Result()
+	if err == nil {
+		err = failpoint.Hit("windower/after-commit")
+	}
 	if err != nil {
 		l.broken = true
 		return err
@@ -296,7 +318,13 @@ func (l *live) commitAll(ctx context.Context) error {
 func (l *live) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
 	defer cancel()
+	if err := failpoint.Hit("windower/before-drain"); err != nil {
+		return err
+	}
 	if err := l.commitAll(ctx); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("windower/drained"); err != nil {
 		return err
 	}
 	if err := l.saver.wait(); err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -30,7 +31,13 @@ func (r *recovery) run(ctx context.Context) error {
 	if err := r.checkEvents(ctx); err != nil {
 		return err
 	}
+	if err := failpoint.Hit("windower/events-checked"); err != nil {
+		return err
+	}
 	if err := r.restore(ctx); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("windower/restored"); err != nil {
 		return err
 	}
 	r.u.watching(r.fold)
@@ -202,10 +209,16 @@ func (r *recovery) entry(ctx context.Context, m journal.Msg) error {
 		return damagef("stream %s: the records up to sequence %d (events position %s) are not those that its COMMIT was made over: the journal is damaged; restore it from a backup or start a new generation",
 			windows, e.Seq, place(e.Commit.Inputs[0]))
 	}
+	if err := failpoint.Hit("windower/before-replay"); err != nil {
+		return err
+	}
 	if err := r.reach(ctx, e.Commit.Inputs[0]); err != nil {
 		return err
 	}
 	if err := r.compare(e.Seq, e.Commit); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("windower/after-replay"); err != nil {
 		return err
 	}
 	r.fold.cut() // these records are in the journal already
@@ -259,6 +272,9 @@ func (r *recovery) compare(seq uint64, c *revision.Commit) error {
 func (r *recovery) save(seq uint64, c *revision.Commit) error {
 	if !r.pace.checkpointDue() || !r.saver.ready() || !r.fold.whole() {
 		return nil
+	}
+	if err := failpoint.Hit("windower/recovery-checkpoint"); err != nil {
+		return err
 	}
 	r.pace.checkpointed()
 	if !r.saver.retry() {

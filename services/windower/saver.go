@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
@@ -65,7 +66,10 @@ func (s *snapshot) at(seq uint64, c *revision.Commit) {
 // writes pages that lie side by side far cheaper.
 func (s *snapshot) write(store *checkpoint.Store) error {
 	slices.SortFunc(s.pairs, func(a, b pair) int { return bytes.Compare(a.key, b.key) })
-	return store.Update(func(tx *checkpoint.Tx) error {
+	if err := failpoint.Hit("windower/before-checkpoint"); err != nil {
+		return err
+	}
+	err := store.Update(func(tx *checkpoint.Tx) error {
 		if s.fresh {
 			if err := tx.Drop(stateBucket); err != nil {
 				return err
@@ -85,8 +89,15 @@ func (s *snapshot) write(store *checkpoint.Store) error {
 				return err
 			}
 		}
+		if err := failpoint.Hit("windower/in-checkpoint"); err != nil {
+			return err
+		}
 		return tx.SetMeta(stateKey, s.state)
 	})
+	if err != nil {
+		return err
+	}
+	return failpoint.Hit("windower/after-checkpoint")
 }
 
 // saver writes snapshots in the background, one at a time and in order.

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -133,6 +134,9 @@ func (u *unit) cycle(ctx context.Context) error {
 // hold is cycle behind the lease.
 func (u *unit) hold(ctx context.Context, lost <-chan struct{}) error {
 	u.lost = lost
+	if err := failpoint.Hit("windower/leased"); err != nil {
+		return err
+	}
 	store, err := checkpoint.Open(u.file, checkpointKind)
 	if err != nil {
 		return err
@@ -141,6 +145,9 @@ func (u *unit) hold(ctx context.Context, lost <-chan struct{}) error {
 	if aside := store.SetAside(); aside != nil {
 		u.log.Warn().Stringer("partition", u.part).Str("file", aside.Path).Str("why", aside.Why).
 			Msg("windower: the checkpoint file was set aside, the state is rebuilt from the events journal")
+	}
+	if err := failpoint.Hit("windower/checkpoint-opened"); err != nil {
+		return err
 	}
 	u.become(roleRecovering)
 	writer, head, err := journal.ClaimWriter(ctx, u.js, journal.Settings{
@@ -151,6 +158,9 @@ func (u *unit) hold(ctx context.Context, lost <-chan struct{}) error {
 	}
 	defer writer.Abort() // whatever was accepted is accepted; a plain end has waited for it
 	u.claimed(head)
+	if err := failpoint.Hit("windower/claimed"); err != nil {
+		return err
+	}
 	return u.own(ctx, store, writer, head)
 }
 
@@ -165,6 +175,11 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 	if err != nil {
 		return err
 	}
+	// A write that goes on must not outlive the file.
+	defer func() { _ = r.saver.wait() }()
+	if err := failpoint.Hit("windower/recovered"); err != nil {
+		return err
+	}
 	l := &live{
 		u: u, fold: r.fold, events: r.events, writer: writer, saver: r.saver, lost: u.lost,
 		created: r.events.Identity().Created, lastSeq: head.CommitAt, pace: r.pace,
@@ -174,8 +189,6 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 	} else {
 		l.last.Inputs = []revision.InputPosition{{Seq: 1}} // a journal of which nothing is said yet
 	}
-	// A write that goes on must not outlive the file.
-	defer func() { _ = l.saver.wait() }()
 	u.log.Info().Stringer("partition", u.part).Uint64("epoch", head.Epoch).Str("from", place(r.fold.op.Position())).
 		Dur("recovery", u.clock.Since(begun)).Msg("windower: live")
 	u.becomeLive()

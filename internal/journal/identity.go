@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // askTimeout bounds one question to a server: without a leader it may stay unanswered.
@@ -37,7 +39,7 @@ func inspect(ctx context.Context, js jetstream.JetStream, stream string) (Identi
 	info := handle.CachedInfo()
 	return Identity{
 		Stream:  stream,
-		Created: info.Created.UnixNano(),
+		Created: subject.Created(info.Config.Metadata, info.Created),
 		First:   info.State.FirstSeq,
 		Last:    info.State.LastSeq,
 	}, handle, nil
@@ -60,21 +62,21 @@ func (id Identity) Check(created int64, next uint64) error {
 
 func nanoText(ns int64) string { return time.Unix(0, ns).UTC().Format(time.RFC3339Nano) }
 
-// LastSeq answers the last sequence of subject in stream, from its leader; 0 when the
-// subject has no message. An empty subject asks for the stream's last sequence.
-func LastSeq(ctx context.Context, js jetstream.JetStream, stream, subject string) (uint64, error) {
+// LastSeq answers the last sequence of the subject filter in stream, from its leader; 0
+// when it has no message. An empty filter asks for the stream's last sequence.
+func LastSeq(ctx context.Context, js jetstream.JetStream, stream, filter string) (uint64, error) {
 	id, handle, err := inspect(ctx, js, stream)
-	if err != nil || subject == "" {
+	if err != nil || filter == "" {
 		return id.Last, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	msg, err := handle.GetLastMsgForSubject(ctx, subject)
+	msg, err := handle.GetLastMsgForSubject(ctx, filter)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("stream %s: last message on %s: %w", stream, subject, err)
+		return 0, fmt.Errorf("stream %s: last message on %s: %w", stream, filter, err)
 	}
 	return msg.Sequence, nil
 }

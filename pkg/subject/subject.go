@@ -4,7 +4,9 @@ package subject
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Headers on messages.
@@ -38,7 +40,19 @@ const (
 	SnapshotBucket = "tm_snapshots"
 	AuditStream    = "TM_AUDIT"
 	AuditAll       = "tm.audit.>"
+	// MetaCreated in a stream's metadata is the creation time (Unix nanoseconds) of the
+	// stream that it was restored from. Created reads it.
+	MetaCreated = "tidemark.created"
 )
+
+// Created answers the creation time by which journals know a stream, in Unix nanoseconds.
+// A cluster gives a restored stream another one: its metadata then keeps the original's.
+func Created(metadata map[string]string, created time.Time) int64 {
+	if ns, err := strconv.ParseInt(metadata[MetaCreated], 10, 64); err == nil {
+		return ns
+	}
+	return created.UnixNano()
+}
 
 // Escape writes every byte outside [A-Za-z0-9_-] as =XX so that any text is one subject token.
 func Escape(text string) string {
@@ -122,6 +136,12 @@ func Quarantine(bs, reason string) string { return "tm." + bs + ".quarantine." +
 
 // QuarantineAll covers every reason.
 func QuarantineAll(bs string) string { return "tm." + bs + ".quarantine.>" }
+
+// dispositionToken stands where a reason stands in the subjects of quarantine records.
+const dispositionToken = "disposition"
+
+// QuarantineDisposition is the subject of decisions about quarantined events.
+func QuarantineDisposition(bs string) string { return Quarantine(bs, dispositionToken) }
 
 // SourcesStream names the stream of claims and checkpoints of source partitions.
 func SourcesStream(bs string) string { return "TM_" + bs + "_SRC" }
@@ -217,6 +237,18 @@ func Ingest(bs, source string, partition uint32) string {
 // events journals reach.
 func IngestFlush(bs string) string { return "tm." + bs + ".ingest-flush" }
 
+// IngestQuarantine is where one of the ingest processes carries out decisions about
+// quarantined events: it replays or discards them.
+func IngestQuarantine(bs string) string { return "tm." + bs + ".ingest-quarantine" }
+
+// IngestHold asks every ingest process to write no marks for a while, so that a backup
+// of several journals is of one moment.
+func IngestHold(bs string) string { return "tm." + bs + ".ingest-hold" }
+
+// IngestQueue is the queue group in which ingest processes share requests that any of
+// them can answer.
+const IngestQueue = "ingest"
+
 // Query is where projectors answer queries about one business stream; verb is one of
 // "windows", "history", "status".
 func Query(bs, verb string) string { return "tm." + bs + ".query." + verb }
@@ -241,6 +273,3 @@ func ConfigStream(bs string) string { return "stream." + bs }
 func ConfigPolicy(bs, job string, gen int) string {
 	return fmt.Sprintf("policy.%s.%s.%d", bs, job, gen)
 }
-
-// Lease is the key of a lease in LeaseBucket.
-func Lease(role, bs, unit string) string { return role + "." + bs + "." + Escape(unit) }

@@ -84,13 +84,13 @@ func (s *Subscription) look(ctx context.Context) error {
 		return fmt.Errorf("subscribe to %s: %w", s.opts.Stream, err)
 	}
 	info := st.CachedInfo()
-	created := info.Created.UnixNano()
+	created := subject.Created(info.Config.Metadata, info.Created)
 	if s.at.Created == 0 {
 		s.at.Created = created
 	}
 	switch {
 	case created != s.at.Created:
-		return fmt.Errorf("%w: %s was created at %s", ErrRecreated, info.Config.Name, info.Created.UTC().Format(time.RFC3339Nano))
+		return fmt.Errorf("%w: %s was created at %s", ErrRecreated, info.Config.Name, time.Unix(0, created).UTC().Format(time.RFC3339Nano))
 	case info.State.LastSeq+1 < s.at.Next:
 		return fmt.Errorf("%w: %s ends at sequence %d, but everything up to %d was handed over", ErrRecreated, info.Config.Name, info.State.LastSeq, s.at.Next-1)
 	case s.opts.From != "" && info.State.FirstSeq > s.at.Next:

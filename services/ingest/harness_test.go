@@ -297,6 +297,9 @@ func (w *world) quarantined() (out []envelope.QuarantineRecord) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		if msg.Subject == subject.QuarantineDisposition(w.stream.Name) {
+			continue
+		}
 		r, err := envelope.DecodeQuarantine(msg.Data)
 		if err != nil {
 			w.t.Fatal(err)

@@ -75,20 +75,37 @@ func (q *quarantine) add(req *Request, it *Item, at position, id string, why *ad
 		return err
 	}
 	q.number++
-	if q.size+len(data) > batchBytes {
+	q.queueLocked(message{subject.Quarantine(q.stream, r.Reason), data}, f)
+	return nil
+}
+
+// dispose queues a decision about a record; f waits for it.
+func (q *quarantine) dispose(d *envelope.QuarantineDisposition, f *flight) error {
+	data, err := d.Encode()
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queueLocked(message{subject.QuarantineDisposition(q.stream), data}, f)
+	return nil
+}
+
+// queueLocked adds a message to the open batch.
+func (q *quarantine) queueLocked(m message, f *flight) {
+	if q.size+len(m.data) > batchBytes {
 		q.close()
 	}
 	if q.open == nil {
 		q.open, q.opened = newParcel(), q.stamp.elapsed()
 	}
-	q.open.messages = append(q.open.messages, message{subject.Quarantine(q.stream, r.Reason), data})
+	q.open.messages = append(q.open.messages, m)
 	q.open.join(f)
-	q.size += len(data)
+	q.size += len(m.data)
 	if len(q.open.messages) == batchRecords {
 		q.close()
 	}
 	q.out.nudge()
-	return nil
 }
 
 // close queues the open batch, if any.

@@ -200,25 +200,36 @@ type flushReply struct {
 	Partitions []Flushed `json:"partitions"`
 }
 
-// subscribeFlush answers flush requests: every ingest process does.
-func (s *Service) subscribeFlush(st *stream) error {
-	name := subject.IngestFlush(st.name)
-	sub, err := s.nc.Subscribe(name, func(m *nats.Msg) {
-		go func() {
-			flushed, err := st.flush(s.work)
-			if err != nil {
-				s.answer(m, nil, err)
-				return
-			}
-			if flushed == nil {
-				flushed = []Flushed{}
-			}
-			s.respond(m, flushReply{Instance: s.instance, Writer: s.writer, Partitions: flushed})
-		}()
-	})
+// subscribeStream answers requests about the whole stream: flush and hold by every
+// process, decisions about quarantined events by one of them.
+func (s *Service) subscribeStream(st *stream) error {
+	for name, serve := range map[string]func(*nats.Msg){
+		subject.IngestFlush(st.name): func(m *nats.Msg) { s.serveFlush(st, m) },
+		subject.IngestHold(st.name):  func(m *nats.Msg) { s.serveHold(st, m) },
+	} {
+		sub, err := s.nc.Subscribe(name, func(m *nats.Msg) { go serve(m) })
+		if err != nil {
+			return fmt.Errorf("subscribe %s: %w", name, err)
+		}
+		st.subs = append(st.subs, sub)
+	}
+	name := subject.IngestQuarantine(st.name)
+	sub, err := s.nc.QueueSubscribe(name, subject.IngestQueue, func(m *nats.Msg) { go s.serveDispose(st, m) })
 	if err != nil {
 		return fmt.Errorf("subscribe %s: %w", name, err)
 	}
-	st.flushSub = sub
+	st.subs = append(st.subs, sub)
 	return nil
+}
+
+func (s *Service) serveFlush(st *stream, m *nats.Msg) {
+	flushed, err := st.flush(s.work)
+	if err != nil {
+		s.answer(m, nil, err)
+		return
+	}
+	if flushed == nil {
+		flushed = []Flushed{}
+	}
+	s.respond(m, flushReply{Instance: s.instance, Writer: s.writer, Partitions: flushed})
 }

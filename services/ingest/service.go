@@ -172,9 +172,9 @@ func (s *Service) Run(ctx context.Context) error {
 	<-followed
 	s.drain()
 	for _, st := range s.allStreams() {
-		if st.flushSub != nil {
+		for _, sub := range st.subs {
 			// It fails only when the connection is closed, and then nothing is subscribed.
-			_ = st.flushSub.Unsubscribe()
+			_ = sub.Unsubscribe()
 		}
 	}
 	s.end()
@@ -222,8 +222,8 @@ func (s *Service) apply(snap config.Snapshot) {
 		st := s.streams[e.Stream.Name]
 		if st == nil {
 			st = newStream(s, e)
-			if err := s.subscribeFlush(st); err != nil {
-				s.log.Error().Err(err).Str("stream", st.name).Msg("flush requests are not answered")
+			if err := s.subscribeStream(st); err != nil {
+				s.log.Error().Err(err).Str("stream", st.name).Msg("requests about the whole stream are not answered")
 			}
 			s.streams[st.name] = st
 		}

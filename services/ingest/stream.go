@@ -47,7 +47,7 @@ type stream struct {
 	door       atomic.Pointer[door]
 	lanes      []*lane
 	quarantine *quarantine
-	flushSub   *nats.Subscription
+	subs       []*nats.Subscription // of requests about the whole stream
 	kicked     chan struct{}
 
 	mu         sync.Mutex
@@ -57,8 +57,9 @@ type stream struct {
 	wanted     []chan<- cutResult
 	wantNext   bool
 	lastCut    time.Duration
-	cuts       uint64 // begun
-	written    uint64 // over, with or without marks
+	cuts       uint64        // begun
+	written    uint64        // over, with or without marks
+	heldUntil  time.Duration // no cut begins before: a backup is being taken
 }
 
 // newStream starts the lanes and the marks of a stream.

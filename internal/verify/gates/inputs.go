@@ -3,6 +3,7 @@ package gates
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -47,12 +48,20 @@ func readInputs(ctx context.Context, js jetstream.JetStream, t *tally, bs *polic
 		return err
 	}
 	all.check(&t.offsets)
+	all.checkReplays(&t.replays)
+	report.Replayed = all.replayed
 	return nil
 }
 
 func readEvents(ctx context.Context, js jetstream.JetStream, t *tally, bs *policy.BusinessStream, pp int, last uint64, units []*unit, all *positions, report *Report, tick func()) error {
 	writers := map[string]*writerFrames{}
 	var gaps []envelope.Gap
+	ahead := sync.OnceValues(func() ([]envelope.Gap, error) { return readGaps(ctx, js, bs.Name, pp, last) })
+	for _, u := range units {
+		if u.pp == pp {
+			u.oracle.LookAhead(ahead)
+		}
+	}
 	if last > 0 {
 		r, err := journal.Read(ctx, js, subject.EventsStream(bs.Name, pp), 0, 1)
 		if err != nil {
@@ -93,6 +102,24 @@ func readEvents(ctx context.Context, js jetstream.JetStream, t *tally, bs *polic
 	return nil
 }
 
+// readGaps answers every GAP record of an events journal: one that stands behind a mark
+// releases it.
+func readGaps(ctx context.Context, js jetstream.JetStream, stream string, pp int, last uint64) (gaps []envelope.Gap, err error) {
+	err = journal.ReadRange(ctx, js, subject.EventsStream(stream, pp), 0, 1, last, func(m journal.Msg) error {
+		f, err := envelope.DecodeFrame(m.Data)
+		if err != nil {
+			return fmt.Errorf("frame at sequence %d: %w", m.Seq, err)
+		}
+		for i := range f.Records {
+			if g := f.Records[i].Gap; g != nil {
+				gaps = append(gaps, *g)
+			}
+		}
+		return nil
+	})
+	return gaps, err
+}
+
 // noteFrame answers whether the frame's number is new for its writer.
 func noteFrame(writers map[string]*writerFrames, f *envelope.Frame) bool {
 	fresh := true
@@ -125,6 +152,10 @@ func notePosition(r *envelope.Record, t *tally, all *positions, report *Report) 
 	switch {
 	case r.Event != nil:
 		report.Events++
+		if r.Event.SourcePartition == envelope.ReplayPartition {
+			all.replay(r.Event, &t.replays)
+			return
+		}
 		all.add(r.Event.Source, r.Event.SourcePartition, r.Event.SourceOffset, &t.twice)
 	case r.Mark != nil:
 		all.mark(r.Mark)

@@ -71,9 +71,49 @@ type epochKey struct {
 // positions gathers the source positions of events and quarantine records.
 type positions struct {
 	sets map[epochKey]*offsetSet
+	// replays holds the events of source partition replay until their quarantine records
+	// are met: what is left has none.
+	replays  map[replay]string // to the event's id
+	replayed uint64            // distinct
 }
 
-func newPositions() *positions { return &positions{sets: map[epochKey]*offsetSet{}} }
+// replay is the position of an event that was taken in again from quarantine.
+type replay struct {
+	source   string
+	sequence uint64 // of the quarantine record
+}
+
+func newPositions() *positions {
+	return &positions{sets: map[epochKey]*offsetSet{}, replays: map[replay]string{}}
+}
+
+// replay notes an event of source partition replay. Its record may be replayed again
+// after an interruption: the id index takes the event once, so a repetition is no fault.
+func (p *positions) replay(ev *envelope.Event, g *Gate) {
+	g.look(1)
+	if ev.Origin != envelope.OriginReplay {
+		g.fail("source %s: event %q is of source partition replay, but its origin is %d", ev.Source, ev.ID, ev.Origin)
+	}
+	k := replay{ev.Source, ev.SourceOffset}
+	if _, had := p.replays[k]; !had {
+		p.replayed++
+		p.replays[replay{string([]byte(ev.Source)), ev.SourceOffset}] = string([]byte(ev.ID))
+	}
+}
+
+// checkReplays fails the gate for every replayed event without a quarantine record.
+func (p *positions) checkReplays(g *Gate) {
+	orphans := make([]replay, 0, len(p.replays))
+	for k := range p.replays {
+		orphans = append(orphans, k)
+	}
+	slices.SortFunc(orphans, func(a, b replay) int {
+		return cmp.Or(cmp.Compare(a.source, b.source), cmp.Compare(a.sequence, b.sequence))
+	})
+	for _, k := range orphans {
+		g.fail("source %s: event %q was replayed from quarantine sequence %d, where no record of that source stands", k.source, p.replays[k], k.sequence)
+	}
+}
 
 func (p *positions) set(source string, partition uint32, epoch uint64) *offsetSet {
 	k := epochKey{source, partition, epoch}

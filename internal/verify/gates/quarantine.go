@@ -35,10 +35,14 @@ func readQuarantine(ctx context.Context, js jetstream.JetStream, t *tally, bs st
 			return err
 		}
 		seq = m.Seq
+		if m.Subject == subject.QuarantineDisposition(bs) {
+			continue
+		}
 		q, err := envelope.DecodeQuarantine(m.Data)
 		if err != nil {
 			return fmt.Errorf("stream %s sequence %d: %w", stream, seq, err)
 		}
+		delete(all.replays, replay{q.Source, seq})
 		id := number{q.Writer, q.Number}
 		if had[id] {
 			continue

@@ -21,6 +21,7 @@ type Report struct {
 	Generations []string `json:"generations"`
 	Events      uint64   `json:"events"`
 	Quarantined uint64   `json:"quarantined"`
+	Replayed    uint64   `json:"replayed"` // quarantined events that were taken in again
 	Windows     uint64   `json:"windows"`
 	OK          bool     `json:"ok"`
 	Gates       []Gate   `json:"gates"`
@@ -38,7 +39,7 @@ func (g *Gate) fail(format string, args ...any) {
 
 // tally holds every gate while a report is made.
 type tally struct {
-	results, values, frames, offsets, twice          Gate
+	results, values, frames, offsets, twice, replays Gate
 	conservation, late, conflicts, revisions, chains Gate
 	notes                                            []string
 }
@@ -50,6 +51,7 @@ func newTally() *tally {
 		frames:       Gate{Name: "frames missing per writer", Must: "0"},
 		offsets:      Gate{Name: "source offsets missing up to the last mark", Must: "0"},
 		twice:        Gate{Name: "source offsets applied twice", Must: "0"},
+		replays:      Gate{Name: "replayed events without their quarantine record", Must: "0"},
 		conservation: Gate{Name: "in = applied + duplicate + conflict + quarantined + too late", Must: "equal"},
 		late:         Gate{Name: "late records equal the oracle's", Must: "100 %"},
 		conflicts:    Gate{Name: "conflict records equal the oracle's", Must: "100 %"},
@@ -59,7 +61,7 @@ func newTally() *tally {
 }
 
 func (t *tally) gates() []Gate {
-	all := []*Gate{&t.results, &t.values, &t.frames, &t.offsets, &t.twice, &t.conservation, &t.late, &t.conflicts, &t.revisions, &t.chains}
+	all := []*Gate{&t.results, &t.values, &t.frames, &t.offsets, &t.twice, &t.replays, &t.conservation, &t.late, &t.conflicts, &t.revisions, &t.chains}
 	out := make([]Gate, len(all))
 	for i, g := range all {
 		g.OK = g.Wrong == 0

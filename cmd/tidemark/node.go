@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
@@ -26,6 +27,16 @@ import (
 
 // drainTime is how long a process may take to end after it was asked to.
 const drainTime = 20 * time.Second
+
+// checkpointFlag is for tests: how often files are written decides only how long a restart takes.
+func checkpointFlag(cmd *cobra.Command, every *time.Duration) {
+	const name = "checkpoint-every"
+	f := cmd.Flags()
+	f.DurationVar(every, name, 0, "how often windower and projector write their files (0 = their default)")
+	if err := f.MarkHidden(name); err != nil {
+		panic(err) // the flag was declared right above
+	}
+}
 
 // service is what every service looks like to the process that runs it.
 type service interface {
@@ -49,6 +60,8 @@ type nodeConfig struct {
 	log      zerolog.Logger
 	http     httpx.Options
 	services []string
+	// checkpointEvery is how often windower and projector write their files; 0 = their default.
+	checkpointEvery time.Duration
 }
 
 // newNode binds the HTTP address and builds the services, top to bottom.
@@ -81,9 +94,9 @@ func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, ad
 	case "ingest":
 		return ingest.New(ingest.Config{Conn: cfg.conn, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
 	case "windower":
-		return windower.New(windower.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+		return windower.New(windower.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
 	case "projector":
-		return projector.New(projector.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+		return projector.New(projector.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
 	case "effector":
 		return effector.New(effector.Config{Log: log})
 	case "reconciler":

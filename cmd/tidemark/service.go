@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +17,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	var data, address, tokenFile string
 	var anonymous bool
 	var replicas int
+	var checkpointEvery time.Duration
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: short,
@@ -43,7 +45,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 			}
 			log := c.logger()
 			n, err := newNode(nodeConfig{
-				conn: conn, dir: dir, log: log, services: []string{name},
+				conn: conn, dir: dir, log: log, services: []string{name}, checkpointEvery: checkpointEvery,
 				http: httpx.Options{Addr: address, Token: token, Anonymous: anonymous},
 			})
 			if err != nil {
@@ -61,6 +63,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	f.StringVar(&tokenFile, "http-token-file", "", "file with the bearer token that /v1/ asks for")
 	f.BoolVar(&anonymous, "http-anonymous", false, "listen beyond loopback without a token (closed networks only)")
 	f.IntVar(&replicas, "replicas", 1, "replicas of the buckets that all services share, when they are made (1 or 3)")
+	checkpointFlag(cmd, &checkpointEvery)
 	return cmd
 }
 

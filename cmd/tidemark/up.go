@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -28,12 +29,13 @@ const endpointsFile = "endpoints.json"
 func (c *cli) upCmd() *cobra.Command {
 	var data string
 	var natsPort, httpPort int
+	var checkpointEvery time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run all services with an embedded NATS server in one process",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := &uptime{data: data, natsPort: natsPort, httpPort: httpPort, log: c.logger()}
+			u := &uptime{data: data, natsPort: natsPort, httpPort: httpPort, checkpointEvery: checkpointEvery, log: c.logger()}
 			return u.run(cmd.Context(), func(e endpoints) error {
 				fmt.Fprintf(c.out, "nats  %s\nhttp  %s\n", e.NATS, e.HTTP)
 				return nil
@@ -43,6 +45,7 @@ func (c *cli) upCmd() *cobra.Command {
 	cmd.Flags().StringVar(&data, "data", "./tidemark-data", "data directory")
 	cmd.Flags().IntVar(&natsPort, "nats-port", 4222, "port of the embedded NATS server (0 = any free one)")
 	cmd.Flags().IntVar(&httpPort, "http-port", 8080, "port of the HTTP API (0 = any free one)")
+	checkpointFlag(cmd, &checkpointEvery)
 	return cmd
 }
 
@@ -50,6 +53,7 @@ func (c *cli) upCmd() *cobra.Command {
 type uptime struct {
 	data               string
 	natsPort, httpPort int
+	checkpointEvery    time.Duration
 	log                zerolog.Logger
 }
 
@@ -82,7 +86,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 	n, err := newNode(nodeConfig{
 		conn: conn, dir: dir, log: u.log,
 		http:     httpx.Options{Addr: "127.0.0.1:" + strconv.Itoa(u.httpPort)},
-		services: []string{"ingest", "windower", "projector"},
+		services: []string{"ingest", "windower", "projector"}, checkpointEvery: u.checkpointEvery,
 	})
 	if err != nil {
 		return err

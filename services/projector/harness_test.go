@@ -257,7 +257,7 @@ func (n *node) awaitWindows(seq uint64) revision.Commit {
 // dump answers the logical content of a view's file, which is closed.
 func dump(t testing.TB, path string) string {
 	t.Helper()
-	v, err := openView(path, clock.System())
+	v, err := openView(path, clock.System(), flushAfter)
 	must(t, err)
 	defer v.close()
 	return contents(t, v)

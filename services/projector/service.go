@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -34,6 +35,8 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
+
+	CheckpointEvery time.Duration // how long a view's file may be behind; default 5 s
 }
 
 // leaseTTL is how long a silent owner is waited for.
@@ -59,6 +62,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.System()
+	}
+	if cfg.CheckpointEvery <= 0 {
+		cfg.CheckpointEvery = flushAfter
 	}
 	m, err := newMetrics(cfg.Registry, cfg.Clock)
 	if err != nil {
@@ -131,7 +137,7 @@ func (s *Service) newUnit(e config.Entry, p partition) *unit {
 		static: record.Static{
 			Stream: p.stream, Job: p.job, PolicyGeneration: e.Policy.PolicyGeneration(), PolicyDigest: e.Digest,
 		},
-		js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.viewFile(s.cfg.Dir), leases: s.leases,
+		js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.viewFile(s.cfg.Dir), every: s.cfg.CheckpointEvery, leases: s.leases,
 		clock: s.cfg.Clock, metrics: s.metrics, log: s.cfg.Log,
 		role: roleStarting, ready: make(chan struct{}),
 	}

@@ -47,6 +47,7 @@ type unit struct {
 	js      jetstream.JetStream
 	owner   string // names this process in claims
 	file    string // of the view
+	every   time.Duration
 	leases  *leases.Holder
 	clock   clock.Clock
 	metrics *metrics
@@ -304,7 +305,7 @@ func (u *unit) openView() (*view, error) {
 	if v := u.opened(); v != nil {
 		return v, nil
 	}
-	v, err := openView(u.file, u.clock)
+	v, err := openView(u.file, u.clock, u.every)
 	if err != nil {
 		return nil, err
 	}

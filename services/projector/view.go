@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
@@ -26,9 +27,9 @@ const (
 // after the first such change. What is not written costs reading it again after a crash,
 // nothing else; writing seldom and in key order is what keeps bbolt out of the hot path.
 const (
-	flushRows   = 16 << 10
-	flushBytes  = 24 << 20
-	flushAfterS = 5
+	flushRows  = 16 << 10
+	flushBytes = 24 << 20
+	flushAfter = 5 * second
 )
 
 // place says how far into the revisions stream a view reaches.
@@ -52,6 +53,7 @@ type change struct {
 type view struct {
 	store *checkpoint.Store
 	clock clock.Clock
+	every time.Duration // from the first change to its write
 
 	mu     sync.RWMutex
 	fresh  map[string][]byte
@@ -69,13 +71,13 @@ type view struct {
 }
 
 // openView opens the view's file, or makes it anew when it is damaged.
-func openView(path string, clk clock.Clock) (*view, error) {
+func openView(path string, clk clock.Clock, every time.Duration) (*view, error) {
 	store, err := checkpoint.Open(path, checkpoint.Kind{Name: "projector-view", Format: viewFormat, Cache: true})
 	if err != nil {
 		return nil, err
 	}
 	v := &view{
-		store: store, clock: clk, fresh: map[string][]byte{},
+		store: store, clock: clk, every: every, fresh: map[string][]byte{},
 		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1),
 		done: make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -172,7 +174,7 @@ func (v *view) apply(fence journal.FenceRecord, seq uint64, rows []change) error
 	v.place.Fence = seq
 	if !v.dirty {
 		v.dirty = true
-		v.timer.Reset(flushAfterS * second)
+		v.timer.Reset(v.every)
 	}
 	v.crowd()
 	return nil

@@ -123,11 +123,16 @@ func (c *chaos) killRound() string {
 			c.services[v].kill()
 		}
 	}
-	for name, p := range c.standby {
+	var orphaned []string
+	for verb, p := range c.standby {
 		p.kill()
-		delete(c.standby, name)
+		delete(c.standby, verb)
+		orphaned = append(orphaned, verb)
 	}
 	c.revive()
+	for _, verb := range orphaned { // else the round would be spent on waiting for silence
+		c.expire(verb)
+	}
 	if c.random.IntN(2) == 0 { // else the next kill falls into the recovery
 		for _, p := range c.services {
 			p.ready()

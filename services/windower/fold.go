@@ -2,6 +2,7 @@ package windower
 
 import (
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"sync"
 
@@ -26,7 +27,8 @@ type fold struct {
 	seq      uint64         // of the open frame
 	index    int            // of the record applied next
 	open     bool
-	draining bool // the record applied last may have more outputs
+	draining bool             // the record applied last may have more outputs
+	held     *envelope.Record // a mark that waits for a GAP; alive until the frame is read on
 
 	chain hash.Hash
 	arena []byte // encoded records, one behind the other
@@ -48,7 +50,7 @@ func (f *fold) load(seq uint64, data []byte) error {
 	}
 	f.header.Writer, f.header.Number = f.frame.Writer, f.frame.Number
 	f.header.Extractors, f.header.Values = f.frame.Extractors, f.frame.Values
-	f.seq, f.index = seq, 0
+	f.seq, f.index, f.held = seq, 0, nil
 	if f.open = f.op.BeginFrame(seq, &f.header); !f.open {
 		return nil
 	}
@@ -76,7 +78,7 @@ func (f *fold) advance(stop func() bool) error {
 			}
 			continue
 		}
-		rec, more, err := f.frame.Next()
+		rec, more, err := f.next()
 		switch {
 		case err != nil:
 			return f.damaged(f.seq, err)
@@ -91,11 +93,36 @@ func (f *fold) advance(stop func() bool) error {
 			err = f.op.Apply(f.index, rec)
 			f.late.w, _, _, _ = f.op.Totals()
 		}
+		if missing := new(window.MissingFramesError); errors.As(err, &missing) {
+			f.held = rec
+			return err
+		}
 		if err != nil {
 			return damagef("%s, events sequence %d, record %d: %w", f.part, f.seq, f.index, err)
 		}
 		f.index++
 		f.draining = true
+	}
+	return nil
+}
+
+// next answers the record that waits, or the next one of the frame.
+func (f *fold) next() (rec *envelope.Record, more bool, err error) {
+	if f.held != nil {
+		rec, f.held = f.held, nil
+		return rec, true, nil
+	}
+	return f.frame.Next()
+}
+
+// declare hands the operator GAP records that stand behind the mark it stopped at.
+func (f *fold) declare(gaps []*envelope.Gap) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, g := range gaps {
+		if err := f.op.Declare(g); err != nil {
+			return damagef("%s: %w", f.part, err)
+		}
 	}
 	return nil
 }

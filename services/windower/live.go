@@ -108,7 +108,7 @@ func (l *live) gone(ctx context.Context) error {
 func (l *live) takeIn(ctx context.Context) error {
 	full := func() bool { return l.fold.waiting() >= l.u.cut }
 	for {
-		if err := l.fold.advance(full); err != nil {
+		if err := l.advance(ctx, full); err != nil {
 			return err
 		}
 		if !l.fold.open {

@@ -239,7 +239,12 @@ func (r *recovery) reach(ctx context.Context, to revision.InputPosition) error {
 				return err
 			}
 		}
-		if err := r.fold.advance(there); err != nil {
+		err := r.fold.advance(there)
+		if missing := missingFrames(err); missing != nil {
+			w := gapWait{u: r.u, fold: r.fold, missing: missing, created: r.events.Identity().Created}
+			err = w.run(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // savedState reads what a checkpoint file says it stands at.
@@ -273,10 +274,16 @@ func TestDamagedEventsJournals(t *testing.T) {
 		w.frame(0, envelope.Record{Event: w.order("key-1", epoch, 1)}) // never written
 		good := w.same0(t)
 		w.mark(0, epoch.Add(9*hour))
-		wantHalt(t, start(t, w.unit(0, w.dir)), "missing", "writer-1", "5")
-		if got := len(w.read(0).records); got != good {
-			t.Fatalf("%d records, want the %d before the damage", got, good)
+		u := w.unit(0, w.dir)
+		r := start(t, u)
+		await(t, "a problem", func() bool { return u.trouble() != "" })
+		for _, part := range []string{"missing", "frames 5 to 5", "writer-1", "tidemark source gap " + w.bs.Name} {
+			if !strings.Contains(u.trouble(), part) {
+				t.Errorf("the problem %q does not say %q", u.trouble(), part)
+			}
 		}
+		await(t, "what was decided before is committed", func() bool { return len(w.read(0).records) == good })
+		r.drain(t)
 	})
 	t.Run("no frame", func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -293,6 +300,68 @@ func TestDamagedEventsJournals(t *testing.T) {
 		must(t, natsio.ProvisionStream(deadline(t), shared.conn.JS, w.bs.Name, 1, 1))
 		wantHalt(t, start(t, w.unit(0, w.dir)), "created", "new generation")
 	})
+}
+
+// gap appends an operator's GAP record.
+func (w *world) gap(pp int, first, last uint64) uint64 {
+	w.t.Helper()
+	data, err := envelope.AppendFrame(nil, &envelope.Frame{Records: []envelope.Record{
+		{Gap: &envelope.Gap{Writer: "writer-1", First: first, Last: last, Reason: "test"}},
+	}})
+	must(w.t, err)
+	ack, err := shared.conn.JS.Publish(deadline(w.t), subject.Events(w.bs.Name, pp), data)
+	must(w.t, err)
+	return ack.Sequence
+}
+
+// A mark waits for the GAP records that cover what is missing before it, however many
+// there are and wherever they stand behind it; a replay takes the same way.
+func TestGapBehindTheMark(t *testing.T) {
+	w := newWorld(t, 1)
+	w.traffic(0, 0, 2, 5) // frames 1 to 4
+	for range 4 {
+		w.frame(0, envelope.Record{Event: w.order("lost", epoch, 1)}) // 5 to 8: never written
+	}
+	w.events(0, w.order("key-1", epoch.Add(3*hour), 700)) // 9
+	w.frame(0, envelope.Record{Event: w.order("lost", epoch, 1)})
+	stop := w.mark(0, epoch.Add(9*hour)) // 11, of which 5 to 8 and 10 are missing
+	u := w.unit(0, w.dir)
+	r := start(t, u)
+	await(t, "a problem", func() bool { return strings.Contains(u.trouble(), "frames 5 to 8") })
+	w.gap(0, 7, 8)
+	late := w.mark(0, epoch.Add(10*hour)) // behind the mark that waits
+	if w.gap(0, 5, 6); !strings.Contains(u.trouble(), "frames") {
+		t.Error("one hole is left, and the partition is no problem")
+	}
+	await(t, "the other hole", func() bool { return strings.Contains(u.trouble(), "frames 10 to 10") })
+	// A process that takes over in the middle stands before the same mark.
+	r.crash(t)
+	u = w.unit(0, w.dir)
+	r = start(t, u)
+	await(t, "the other hole again", func() bool { return strings.Contains(u.trouble(), "frames 10 to 10") })
+	last := w.gap(0, 10, 12)
+	r.reached(t, last+1)
+	if u.trouble() != "" {
+		t.Errorf("it goes on and still says %q", u.trouble())
+	}
+	r.drain(t)
+	first := w.read(0)
+	if at := first.commits[len(first.commits)-1].Inputs[0]; stop >= at.Seq || late >= at.Seq {
+		t.Fatalf("committed up to %d, the marks are at %d and %d", at.Seq, stop, late)
+	}
+	w.recreate(0)
+	r = start(t, w.unit(0, t.TempDir()))
+	r.reached(t, last+1)
+	r.drain(t)
+	again := w.read(0)
+	if len(first.records) == 0 || len(again.records) != len(first.records) {
+		t.Fatalf("%d records, %d in a replay", len(first.records), len(again.records))
+	}
+	for i := range first.records {
+		if !bytes.Equal(first.records[i], again.records[i]) {
+			t.Fatalf("record %d differs in a replay", i)
+		}
+	}
 }
 
 // same0 answers how many records the frames written so far make.

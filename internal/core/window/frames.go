@@ -82,7 +82,26 @@ func (o *Operator) writer(name string) *writerFrames {
 	return f
 }
 
-// checkFrames halts at a mark whose frames were not all had.
+// MissingFramesError tells that a mark promises frames that were not had before it. The
+// mark is not taken in, but the operator is not halted: Declare may cover the frames with
+// GAP records that stand behind the mark, and then Apply takes the same record.
+type MissingFramesError struct {
+	Stream      string
+	Partition   int    // key partition
+	Seq         uint64 // of the mark
+	Writer      string
+	First, Last uint64 // the first hole
+	Promised    uint64 // frames that the mark says are stored
+}
+
+// Error says what is missing, why the partition stops, and both ways out.
+func (e *MissingFramesError) Error() string {
+	return fmt.Sprintf("events journal %s/%02d, sequence %d: frames %d to %d of writer %s are missing, although its mark says that frames up to %d are stored: "+
+		"events are lost or the journal is damaged; restore the journal, or, once it is certain that they are gone: tidemark source gap %s --partition %02d --writer %s --frames %d-%d --reason …",
+		e.Stream, e.Partition, e.Seq, e.First, e.Last, e.Writer, e.Promised, e.Stream, e.Partition, e.Writer, e.First, e.Last)
+}
+
+// checkFrames stops at a mark whose frames were not all had.
 func (o *Operator) checkFrames(m *envelope.Mark) error {
 	if m.Writer == "" || m.Frames == 0 {
 		return nil
@@ -91,9 +110,19 @@ func (o *Operator) checkFrames(m *envelope.Mark) error {
 	if !found {
 		return nil
 	}
-	return fmt.Errorf("events journal %s/%02d, sequence %d: frames %d to %d of writer %s are missing, although its mark says that frames up to %d are stored: "+
-		"events are lost or the journal is damaged; restore the journal, or append a GAP record for these frames once it is certain that they are gone",
-		o.cfg.Policy.Stream, o.cfg.Partition, o.seq, hole.first, hole.last, m.Writer, m.Frames)
+	return &MissingFramesError{
+		Stream: o.cfg.Policy.Stream, Partition: o.cfg.Partition, Seq: o.seq,
+		Writer: cloneString(m.Writer), First: hole.first, Last: hole.last, Promised: m.Frames,
+	}
+}
+
+// Declare notes frames that a GAP record further on in the journal declares lost. Taking
+// such a record in early and again at its place changes no output: it only lets marks pass.
+func (o *Operator) Declare(g *envelope.Gap) error {
+	if o.failed != nil {
+		return o.failed
+	}
+	return o.applyGap(g)
 }
 
 // applyGap notes frames declared lost. One that turns up all the same is still taken in.

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -174,7 +175,7 @@ func (o *Operator) view(f *envelope.Frame) {
 
 // Apply takes in record index of the current frame. An error halts the partition: it
 // means damage or an overflow and carries what an operator needs to know. The record
-// that failed is not taken in, and no later one will be.
+// that failed is not taken in, and no later one will be, but for a *MissingFramesError.
 func (o *Operator) Apply(index int, r *envelope.Record) error {
 	switch {
 	case r.Event != nil:
@@ -211,7 +212,9 @@ func (o *Operator) apply(index int, take func() error) error {
 		return err
 	}
 	if err := take(); err != nil {
-		o.failed = err
+		if missing := new(MissingFramesError); !errors.As(err, &missing) {
+			o.failed = err
+		}
 		return err
 	}
 	o.passed()

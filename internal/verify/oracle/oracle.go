@@ -20,6 +20,7 @@ type Oracle struct {
 
 	frames    map[string]map[uint64]bool // writer → numbers had
 	lost      map[string][][2]uint64     // writer → GAP ranges
+	ahead     func() ([]envelope.Gap, error)
 	ids       map[idKey]*idState
 	windows   map[windowKey]*window
 	sources   map[string]int // source → partitions of the policy
@@ -151,9 +152,27 @@ func (o *Oracle) Frame(seq uint64, f *envelope.Frame, until int) error {
 	return nil
 }
 
+// LookAhead sets where every GAP record of the journal comes from. It is asked at most
+// once, at the first mark whose frames were not all had: a GAP record behind a mark lets
+// that mark pass.
+func (o *Oracle) LookAhead(gaps func() ([]envelope.Gap, error)) { o.ahead = gaps }
+
 func (o *Oracle) mark(f *envelope.Frame, m *envelope.Mark) error {
 	for n := uint64(1); n <= m.Frames; n++ {
-		if !o.frames[m.Writer][n] && !o.declaredLost(m.Writer, n) {
+		if o.frames[m.Writer][n] || o.declaredLost(m.Writer, n) {
+			continue
+		}
+		if o.ahead != nil {
+			gaps, err := o.ahead()
+			if err != nil {
+				return err
+			}
+			for _, g := range gaps {
+				o.lost[g.Writer] = append(o.lost[g.Writer], [2]uint64{g.First, g.Last})
+			}
+			o.ahead = nil
+		}
+		if !o.declaredLost(m.Writer, n) {
 			return fmt.Errorf("frame %d of writer %s is missing", n, m.Writer)
 		}
 	}

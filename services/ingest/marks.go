@@ -86,8 +86,9 @@ func (p *partition) changed(d *door, rules []idleRule) (owned, changed bool) {
 func (st *stream) due() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	since := st.svc.stamp.elapsed() - st.lastCut
-	if st.cuts > 0 && since < markSpacing {
+	now := st.svc.stamp.elapsed()
+	since := now - st.lastCut
+	if now < st.heldUntil || st.cuts > 0 && since < markSpacing {
 		return false
 	}
 	if len(st.wanted) > 0 || st.wantNext {
@@ -147,6 +148,10 @@ func (st *stream) mark(ctx context.Context) {
 			continue
 		}
 		st.mu.Lock()
+		if st.svc.stamp.elapsed() < st.heldUntil {
+			st.mu.Unlock()
+			continue // a hold came between
+		}
 		wanted := st.wanted
 		st.wanted, st.wantNext = nil, false
 		st.lastCut = st.svc.stamp.elapsed()

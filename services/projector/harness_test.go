@@ -202,7 +202,7 @@ func newNode(t testing.TB, conn *natsio.Conn, p partition, dir string) *node {
 	must(t, err)
 	return &node{t: t, unit: &unit{
 		part: p, policy: &policy.StreamTimePolicy{Stream: p.stream, Job: p.job, Generation: p.generation, AllowedLateness: policy.Day},
-		static: staticOf(p), js: conn.JS, owner: t.Name(), file: p.viewFile(dir),
+		static: staticOf(p), js: conn.JS, owner: t.Name(), file: p.viewFile(dir), every: flushAfter,
 		clock: clock.System(), metrics: m, log: zerolog.New(zerolog.NewTestWriter(t)),
 		role: roleStarting, ready: make(chan struct{}),
 	}}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,7 +80,7 @@ func newNode(cfg nodeConfig) (*node, error) {
 	for _, name := range cfg.services {
 		s, err := buildService(name, cfg, registry, server.URL())
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+			return nil, refused(fmt.Errorf("%s: %w", name, err))
 		}
 		s.Routes(server.Mux)
 		n.services = append(n.services, s)
@@ -110,7 +111,10 @@ func (n *node) problems() []string {
 	var all []string
 	for i, s := range n.services {
 		for _, p := range s.Problems() {
-			all = append(all, n.names[i]+": "+p)
+			if !strings.HasPrefix(p, n.names[i]+": ") {
+				p = n.names[i] + ": " + p
+			}
+			all = append(all, p)
 		}
 	}
 	slices.Sort(all)

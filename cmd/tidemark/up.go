@@ -92,6 +92,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 		return err
 	}
 	e := endpoints{NATS: server.URL(), HTTP: n.http.URL()}
+	defer os.Remove(file) // what is written there is no longer true
 	return serve(ctx, n, func() error {
 		text, err := json.Marshal(e)
 		if err != nil {

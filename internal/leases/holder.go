@@ -2,179 +2,277 @@ package leases
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-// askTimeout bounds one question to a server: without a leader it may stay unanswered.
-const askTimeout = 2 * time.Second
+// DefaultTTL is how long a silent process is waited for.
+const DefaultTTL = 3 * time.Second
 
-// Holder keeps leases for one process. Safe for concurrent use.
+const (
+	// askTimeout bounds one question to a server: without a leader it may stay unanswered.
+	askTimeout = 2 * time.Second
+	// leaveFor bounds how long a process that ends is waited for to give its leases back.
+	leaveFor = 30 * time.Second
+	// forget is after how many ttl of silence a member's entry is deleted.
+	forget = 20
+	// yieldsAtOnce bounds how many units a process hands over at the same time.
+	yieldsAtOnce = 4
+)
+
+// Options of a Holder.
+type Options struct {
+	JS       jetstream.JetStream
+	Role     string // the service; leases of a role have subject.Lease(Role, …) as keys
+	Instance string // names the process; one that starts again under it takes its own leases back at once
+	Address  string // told to others (421)
+	TTL      time.Duration
+	Clock    clock.Clock
+	Log      zerolog.Logger
+	Registry *prometheus.Registry
+}
+
+// Holder keeps the leases of one process in one role. Safe for concurrent use.
 type Holder struct {
-	js       jetstream.JetStream
-	instance string
-	address  string
-	ttl      time.Duration
-	clk      clock.Clock
+	o       Options
+	session string
+	start   time.Time
+	metrics *metrics
+	kicked  chan struct{} // something to look at before the next tick
+	rewatch chan struct{} // the watch is to begin anew
+	over    chan struct{} // closed when Run has ended
 
-	mu     sync.Mutex
-	bucket jetstream.KeyValue
+	mu         sync.Mutex
+	bucket     jetstream.KeyValue
+	view       *view
+	contenders map[string]*contender
+	held       map[string]*Lease
+	penalties  map[string]penalty
+	target     map[string]string // who should have each unit, by instance
+	beat       beat
+	leaving    bool
 }
 
-// New answers a Holder. instance names the process; a process that starts again under
-// the same instance takes its own leases back at once. address is shown to others (421).
-// ttl is how long a holder may be silent; it renews three times as often.
-func New(js jetstream.JetStream, instance, address string, ttl time.Duration) *Holder {
-	return &Holder{js: js, instance: instance, address: address, ttl: ttl, clk: clock.System()}
+// New answers a Holder that does nothing until Run.
+func New(o Options) (*Holder, error) {
+	if o.TTL <= 0 {
+		o.TTL = DefaultTTL
+	}
+	if o.Clock == nil {
+		o.Clock = clock.System()
+	}
+	m, err := newMetrics(o.Registry, o.Role)
+	if err != nil {
+		return nil, fmt.Errorf("leases: %w", err)
+	}
+	session := uuid.NewString()
+	return &Holder{
+		o: o, session: session, start: o.Clock.Now(), metrics: m,
+		kicked: make(chan struct{}, 1), rewatch: make(chan struct{}, 1), over: make(chan struct{}),
+		view: newView(o.TTL, o.Instance, session), contenders: map[string]*contender{},
+		held: map[string]*Lease{}, penalties: map[string]penalty{}, target: map[string]string{},
+	}, nil
 }
 
-// entry is a lease in the bucket. No time stands in it: others watch whether it changes,
-// each on its own monotonic clock.
-type entry struct {
-	Instance string `json:"instance"`
-	Address  string `json:"address"`
-	Term     string `json:"term"` // of one Acquire: tells a restarted process from itself
-}
+func (h *Holder) now() time.Duration { return h.o.Clock.Since(h.start) }
 
-// Acquire blocks until the lease named key (subject.Lease) is ours or ctx ends. A foreign
-// lease counts as free once its entry did not change for ttl on our own monotonic clock,
-// or its holder released it. A server that does not answer is waited for. The answer's
-// Lost is closed when renewal fails for ttl or another holder took it.
-func (h *Holder) Acquire(ctx context.Context, key string) (*Lease, error) {
-	a := attempt{holder: h, key: key, term: uuid.NewString()}
-	var cause error
+// tick is how often everything is looked at.
+func (h *Holder) tick() time.Duration { return max(h.o.TTL/12, time.Millisecond) }
+
+// Run keeps the process a member until ctx ends; then it wants nothing any more, waits
+// until its leases are given back, and leaves. Acquire works while Run does.
+func (h *Holder) Run(ctx context.Context) {
+	defer close(h.over)
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	updates, beats := make(chan update), make(chan beaten, 1)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer end()
+	tasks.Go(func() { h.watch(life, updates) })
+	ticker := h.o.Clock.NewTicker(h.tick())
+	defer ticker.Stop()
+	leave := ctx.Done()
+	var left time.Duration
 	for {
-		began := h.clk.Now()
-		revision, err := a.try(ctx)
-		if err == nil && revision != 0 {
-			return h.hold(key, a.term, revision, began), nil
-		}
-		if err != nil {
-			cause = err
-		}
-		timer := h.clk.NewTimer(h.poll())
 		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
-			if cause != nil {
-				return nil, fmt.Errorf("lease %s: %w (%w)", key, ctx.Err(), cause)
-			}
-			return nil, fmt.Errorf("lease %s: %w", key, ctx.Err())
+		case u := <-updates:
+			h.seen(u)
+		case b := <-beats:
+			h.beaten(b)
+		case <-ticker.C():
+			h.look(life)
+		case <-h.kicked:
+		case <-leave:
+			leave, left = nil, h.now()
+			h.setLeaving()
+		}
+		h.evaluate()
+		if send := h.nextBeat(); send != nil {
+			tasks.Go(func() { beats <- send(life) })
+		}
+		if leave == nil && (h.idle() || h.now()-left >= leaveFor) {
+			h.depart(life)
+			return
 		}
 	}
 }
 
-// poll is how often a foreign lease is looked at.
-func (h *Holder) poll() time.Duration { return min(h.ttl/6, 500*time.Millisecond) }
-
-// attempt is what one Acquire has seen of a foreign lease.
-type attempt struct {
-	holder *Holder
-	key    string
-	term   string
-	seen   uint64    // its revision
-	since  time.Time // when that revision was seen first
+func (h *Holder) setLeaving() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.leaving = true
 }
 
-// try answers the revision of our entry, or 0 when the lease is not free.
-func (a *attempt) try(ctx context.Context) (uint64, error) {
-	h := a.holder
-	kv, err := h.open(ctx)
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	have, err := kv.Get(ctx, a.key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return won(kv.Create(ctx, a.key, h.value(a.term)))
-	}
-	if err != nil {
-		return 0, err
-	}
-	if h.mine(have.Value()) || a.silent(have.Revision()) {
-		return won(kv.Update(ctx, a.key, h.value(a.term), have.Revision()))
-	}
-	return 0, nil
+// idle tells whether nothing is held or waited for, and no heartbeat is on its way.
+func (h *Holder) idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.held) == 0 && len(h.contenders) == 0 && !h.beat.flying
 }
 
-// silent tells whether the entry has stood at revision for ttl.
-func (a *attempt) silent(revision uint64) bool {
-	if revision != a.seen {
-		a.seen, a.since = revision, a.holder.clk.Now()
-		return false
+// kick asks for a look before the next tick.
+func (h *Holder) kick() {
+	select {
+	case h.kicked <- struct{}{}:
+	default:
 	}
-	return a.holder.clk.Since(a.since) >= a.holder.ttl
 }
 
-// won takes a lost race as "not free".
-func won(revision uint64, err error) (uint64, error) {
-	if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-		return 0, nil
+// evaluate computes the spread anew, wakes contenders that should try, and asks holders
+// of what belongs elsewhere to yield.
+func (h *Holder) evaluate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	units := make([]string, 0, len(h.held)+len(h.contenders))
+	for key := range h.held {
+		units = append(units, key)
 	}
-	return revision, err
+	for key := range h.contenders {
+		units = append(units, key)
+	}
+	all := h.view.candidates()
+	h.metrics.members.Set(float64(len(all) + 1))
+	if !h.leaving {
+		all = append(all, candidate{h.o.Instance, func(key string) bool { return h.counts(key, now) }})
+	}
+	h.target = spread(units, all)
+	for key, c := range h.contenders {
+		if _, try := h.decide(key, now); try {
+			c.poke()
+		}
+	}
+	h.yield(now)
 }
 
-func (h *Holder) value(term string) []byte {
-	data, err := json.Marshal(entry{Instance: h.instance, Address: h.address, Term: term})
-	if err != nil {
-		panic(err) // three strings always marshal
+// counts tells whether we take part in the spread for a unit: we hold it, or would take it.
+func (h *Holder) counts(key string, now time.Duration) bool {
+	if h.held[key] != nil {
+		return true
 	}
-	return data
+	return h.contenders[key] != nil && !h.penalised(key, now) && h.view.established()
 }
 
-// mine tells whether an entry was written under our instance, by this process or the one before it.
-func (h *Holder) mine(value []byte) bool {
-	var e entry
-	return json.Unmarshal(value, &e) == nil && e.Instance == h.instance
+// decide answers whether a contender should try now, and the revision it must find.
+func (h *Holder) decide(key string, now time.Duration) (revision uint64, try bool) {
+	v := h.view
+	if !v.synced || !v.begun || v.superior || h.leaving {
+		return 0, false
+	}
+	if l := v.leases[key]; l != nil && l.held && l.entry.Instance == h.o.Instance {
+		return l.revision, true // of the process before us, or of an answer that was lost
+	}
+	free, ok := v.freeFor(key, now)
+	if !ok {
+		return 0, false
+	}
+	// A third longer than it takes a fresh member to count: of several that start together
+	// the preferred one is the first.
+	patience := h.o.TTL + h.o.TTL/3
+	return v.leases[key].revision, h.target[key] == h.o.Instance || free >= patience || v.alone()
+}
+
+// yield asks holders of units that belong elsewhere for a while to hand them over, a few
+// at a time. In order of the key, so that it does not depend on chance which go first.
+func (h *Holder) yield(now time.Duration) {
+	asked := 0
+	var next []*Lease
+	for key, l := range h.held {
+		switch to := h.target[key]; {
+		case l.yielding:
+			asked++
+		case h.leaving || to == "" || to == h.o.Instance:
+			l.elsewhere = false
+		case !l.elsewhere:
+			l.elsewhere, l.elsewhereAt = true, now
+		case now-l.elsewhereAt >= h.o.TTL/3:
+			next = append(next, l)
+		}
+	}
+	sortByKey(next)
+	for _, l := range next {
+		if asked == yieldsAtOnce {
+			return
+		}
+		asked++
+		l.yielding = true
+		h.o.Log.Info().Str("unit", l.key).Str("to", h.target[l.key]).Msg("leases: handing over to the member that should have it")
+		close(l.yield)
+	}
 }
 
 // open answers the bucket. A handle is kept: opening asks the server.
 func (h *Holder) open(ctx context.Context) (jetstream.KeyValue, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.bucket != nil {
-		return h.bucket, nil
+	kv := h.bucket
+	h.mu.Unlock()
+	if kv != nil {
+		return kv, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	kv, err := h.js.KeyValue(ctx, subject.LeaseBucket)
+	kv, err := h.o.JS.KeyValue(ctx, subject.LeaseBucket)
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", subject.LeaseBucket, err)
 	}
+	h.mu.Lock()
 	h.bucket = kv
+	h.mu.Unlock()
 	return kv, nil
 }
 
-// Who answers the address of the current holder of key, "" if none. A holder that died
-// is named until another takes its lease.
-func (h *Holder) Who(ctx context.Context, key string) (address string, err error) {
-	kv, err := h.open(ctx)
-	if err != nil {
-		return "", err
+// Who answers the address of the process that owns a unit, "" when nobody alive does.
+func (h *Holder) Who(_ context.Context, key string) (address string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.view.synced {
+		return "", fmt.Errorf("lease %s: the leases were not read yet", key)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	have, err := kv.Get(ctx, key)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return "", nil
+	if l := h.view.leases[key]; l != nil && h.view.behind(l) {
+		return l.entry.Address, nil
 	}
-	if err != nil {
-		return "", fmt.Errorf("lease %s: %w", key, err)
+	return "", nil
+}
+
+// Wanted tells whether another living process would take a unit that we hold: what helps
+// it to take over quickly is worth doing.
+func (h *Holder) Wanted(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range h.view.members {
+		if !h.view.silent(m) && m.wants[unitHash(key)] {
+			return true
+		}
 	}
-	var e entry
-	if err := json.Unmarshal(have.Value(), &e); err != nil {
-		return "", fmt.Errorf("lease %s: unreadable entry: %w", key, err)
-	}
-	return e.Address, nil
+	return false
 }

@@ -273,3 +273,9 @@ func ConfigStream(bs string) string { return "stream." + bs }
 func ConfigPolicy(bs, job string, gen int) string {
 	return fmt.Sprintf("policy.%s.%s.%d", bs, job, gen)
 }
+
+// StreamSnapshot is where JetStream is asked for a copy of a stream.
+func StreamSnapshot(stream string) string { return "$JS.API.STREAM.SNAPSHOT." + stream }
+
+// StreamRestore is where JetStream is told to make a stream from a copy.
+func StreamRestore(stream string) string { return "$JS.API.STREAM.RESTORE." + stream }

@@ -272,12 +272,60 @@ func (p *partition) ownOnce(ctx context.Context) error {
 			return errFenced
 		case <-lease.Lost():
 			return errors.New("the lease was lost")
+		case <-lease.Yield():
+			return p.handOver(ctx, own)
 		case <-tick.C():
 			if err := p.checkpoint(ctx, own); err != nil && !errors.Is(err, errFenced) {
 				s.log.Warn().Err(err).Msg("checkpoint was not written; trying again")
 			}
 		}
 	}
+}
+
+// handOverFor bounds how long requests under way are waited for when the partition goes to
+// another process; their senders come back then.
+const handOverFor = 3 * time.Second
+
+// handOver takes no more requests, lets those under way finish, and leaves the last mark
+// and checkpoint. Requests that come in between are asked to come again.
+func (p *partition) handOver(ctx context.Context, own *ownership) error {
+	s := p.stream.svc
+	p.mu.Lock()
+	p.yielding = true
+	sub := p.sub
+	p.mu.Unlock()
+	if sub != nil {
+		// Requests that the server sent already are answered. It fails only on a closed connection.
+		_ = sub.Drain()
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverFor)
+	defer cancel()
+	tick := s.clock.NewTicker(lookEvery / 5)
+	defer tick.Stop()
+	for !p.settledAll() {
+		select {
+		case <-tick.C():
+		case <-own.lost:
+			return errFenced
+		case <-ctx.Done():
+			return errors.New("handing over: requests under way did not settle in time; their senders come back")
+		}
+	}
+	if _, err := p.stream.flush(ctx); err != nil {
+		return fmt.Errorf("handing over without a last mark: %w", err)
+	}
+	if err := p.checkpoint(ctx, own); err != nil {
+		return fmt.Errorf("handing over without a last checkpoint: %w", err)
+	}
+	s.log.Info().Str("stream", p.stream.name).Str("sourcePartition", p.String()).Uint64("epoch", own.epoch).Msg("source partition handed over")
+	return nil
+}
+
+// settledAll tells whether no request is under way.
+func (p *partition) settledAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pending == 0 && p.inFlight == 0
 }
 
 // watchHolder notes that the partition waits for an owner, until another process is seen
@@ -310,7 +358,7 @@ func (p *partition) begin(own *ownership) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own, p.sub, p.waiting, p.marked = own, sub, "", marked{}
+	p.own, p.sub, p.waiting, p.marked, p.yielding = own, sub, "", marked{}, false
 	p.quiet.arrival(p.stream.svc.stamp.elapsed())
 	return nil
 }

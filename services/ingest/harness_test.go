@@ -403,11 +403,16 @@ type fakeLease struct {
 	key     string
 	address string
 	lost    chan struct{}
+	yield   chan struct{}
 	free    chan struct{}
 	once    sync.Once
 }
 
 func (l *fakeLease) Lost() <-chan struct{} { return l.lost }
+
+func (l *fakeLease) Yield() <-chan struct{} { return l.yield }
+
+func (l *fakeLease) Abandon() { l.Release() }
 
 func (l *fakeLease) Release() {
 	l.once.Do(func() {
@@ -423,12 +428,14 @@ type namedLeases struct {
 	address string
 }
 
+func (n *namedLeases) Run(ctx context.Context) { <-ctx.Done() }
+
 func (n *namedLeases) acquire(ctx context.Context, key string) (lease, error) {
 	for {
 		n.mu.Lock()
 		other := n.held[key]
 		if other == nil {
-			mine := &fakeLease{from: n.sharedLeases, key: key, address: n.address, lost: make(chan struct{}), free: make(chan struct{})}
+			mine := &fakeLease{from: n.sharedLeases, key: key, address: n.address, lost: make(chan struct{}), yield: make(chan struct{}), free: make(chan struct{})}
 			n.held[key] = mine
 			n.mu.Unlock()
 			return mine, nil

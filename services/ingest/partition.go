@@ -30,6 +30,7 @@ type partition struct {
 	pending  uint64 // items that arrived and are not taken in yet
 	inFlight uint64 // items taken in and not acknowledged yet
 	marked   marked // what the last mark said
+	yielding bool   // it goes to another process: nothing more is taken in
 	waiting  string // why it is not ours yet, "" when it is ours or another's
 	halted   string // why it never will be until an operator helps
 	sub      *nats.Subscription
@@ -97,6 +98,9 @@ func (p *partition) arrive(n int) (turn, error) {
 	defer p.mu.Unlock()
 	if err := p.closedLocked(); err != nil {
 		return turn{}, err
+	}
+	if p.yielding {
+		return turn{}, errNotOurs
 	}
 	p.quiet.arrival(p.stream.svc.stamp.elapsed())
 	p.pending += uint64(n)

@@ -35,12 +35,11 @@ import (
 
 // Defaults and periods of a Service.
 const (
-	defaultBudget   = 64 << 20
-	defaultLeaseTTL = 5 * time.Second
-	lookEvery       = 50 * time.Millisecond
-	ackTimeout      = 10 * time.Second // a lost connection is noticed at once, so this is for a server that is slow
-	drainFor        = 10 * time.Second
-	drainMarksFor   = 3 * time.Second
+	defaultBudget = 64 << 20
+	lookEvery     = 50 * time.Millisecond
+	ackTimeout    = 10 * time.Second // a lost connection is noticed at once, so this is for a server that is slow
+	drainFor      = 10 * time.Second
+	drainMarksFor = 3 * time.Second
 )
 
 // Config of a Service.
@@ -53,18 +52,21 @@ type Config struct {
 	Clock    clock.Clock
 	Budget   int64         // bytes of requests not acknowledged; 0 = 64 MiB
 	WaitFor  time.Duration // how long a request waits for room; 0 = 5 s
-	LeaseTTL time.Duration // 0 = 5 s
+	LeaseTTL time.Duration // how long a silent process is waited for; 0 = leases.DefaultTTL
 }
 
 // leaser says who should try to own a source partition; the sources journal decides.
 type leaser interface {
+	Run(ctx context.Context)
 	acquire(ctx context.Context, key string) (lease, error)
 	Who(ctx context.Context, key string) (address string, err error)
 }
 
 type lease interface {
 	Lost() <-chan struct{}
+	Yield() <-chan struct{}
 	Release()
+	Abandon()
 }
 
 type leaseHolder struct{ *leases.Holder }
@@ -115,7 +117,13 @@ func New(c Config) (*Service, error) {
 	if c.Instance == "" {
 		c.Instance = uuid.NewString()
 	}
-	holder := leases.New(c.Conn.JS, c.Instance, c.Address, orDefault(c.LeaseTTL, defaultLeaseTTL))
+	holder, err := leases.New(leases.Options{
+		JS: c.Conn.JS, Role: "ingest", Instance: c.Instance, Address: c.Address, TTL: c.LeaseTTL,
+		Clock: c.Clock, Log: c.Log, Registry: c.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ingest: %w", err)
+	}
 	return newService(c, leaseHolder{holder})
 }
 
@@ -162,6 +170,7 @@ func (s *Service) spawn(task func(context.Context)) {
 // those under way, marks, checkpoints and gives its leases back.
 func (s *Service) Run(ctx context.Context) error {
 	s.spawn(s.tick)
+	s.spawn(func(context.Context) { s.leases.Run(ctx) })
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)

@@ -35,12 +35,10 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
+	LeaseTTL time.Duration // how long a silent process is waited for; 0 = leases.DefaultTTL
 
 	CheckpointEvery time.Duration // how long a view's file may be behind; default 5 s
 }
-
-// leaseTTL is how long a silent owner is waited for.
-const leaseTTL = 12 * second
 
 // Service is one projector process.
 type Service struct {
@@ -70,10 +68,14 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("projector: %w", err)
 	}
-	return &Service{
-		cfg: cfg, metrics: m, streams: map[string]*stream{},
-		leases: leases.New(cfg.Conn.JS, cfg.Instance, cfg.Address, leaseTTL),
-	}, nil
+	holder, err := leases.New(leases.Options{
+		JS: cfg.Conn.JS, Role: stage, Instance: cfg.Instance, Address: cfg.Address, TTL: cfg.LeaseTTL,
+		Clock: cfg.Clock, Log: cfg.Log, Registry: cfg.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("projector: %w", err)
+	}
+	return &Service{cfg: cfg, metrics: m, streams: map[string]*stream{}, leases: holder}, nil
 }
 
 // Run follows the documents and keeps their partitions going until ctx ends; then it
@@ -84,6 +86,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	defer api.stop()
+	s.tasks.Go(func() { s.leases.Run(ctx) })
 	err = config.Watch(ctx, s.cfg.Conn.JS, func(snap config.Snapshot) { s.reconcile(ctx, snap, api) })
 	if err != nil && ctx.Err() == nil { // what was applied before goes on
 		s.cfg.Log.Error().Err(err).Msg("projector: reading the documents; new ones are not seen until a restart")

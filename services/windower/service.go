@@ -29,10 +29,8 @@ type Config struct {
 	Clock    clock.Clock
 
 	CheckpointEvery time.Duration // default 10 s
+	LeaseTTL        time.Duration // how long a silent process is waited for; default leases.DefaultTTL
 }
-
-// leaseTTL is how long a silent owner is waited for.
-const leaseTTL = 12 * time.Second
 
 // Service is one windower process.
 type Service struct {
@@ -61,16 +59,21 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("windower: %w", err)
 	}
-	return &Service{
-		cfg: cfg, metrics: m, units: map[partition]*unit{},
-		leases: leases.New(cfg.Conn.JS, cfg.Instance, cfg.Address, leaseTTL),
-	}, nil
+	holder, err := leases.New(leases.Options{
+		JS: cfg.Conn.JS, Role: stage, Instance: cfg.Instance, Address: cfg.Address, TTL: cfg.LeaseTTL,
+		Clock: cfg.Clock, Log: cfg.Log, Registry: cfg.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("windower: %w", err)
+	}
+	return &Service{cfg: cfg, metrics: m, units: map[partition]*unit{}, leases: holder}, nil
 }
 
 // Run follows the documents and keeps a unit going for every key partition of every
 // policy until ctx ends; then every unit commits what it decided, leaves a checkpoint
 // and gives its lease back.
 func (s *Service) Run(ctx context.Context) error {
+	s.tasks.Go(func() { s.leases.Run(ctx) })
 	err := config.Watch(ctx, s.cfg.Conn.JS, func(snap config.Snapshot) { s.reconcile(ctx, snap) })
 	s.tasks.Wait()
 	if ctx.Err() != nil {

@@ -205,7 +205,7 @@ func (s *story) quarantine(ctx context.Context) error {
 		return err
 	}
 	count := 0
-	err := s.quarantined(ctx, s.conn, demoStream, "", func(q *quarantined) error {
+	err := s.quarantined(ctx, s.conn, demoStream, quarantineFilter{}, func(q *quarantined) error {
 		count++
 		s.say("%s: %s (%s)", q.ID, q.Reason, q.Rule)
 		return nil

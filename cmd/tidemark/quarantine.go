@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -14,46 +15,77 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-// quarantined is one line of `quarantine ls`: the record with its place in the journal.
+// quarantined is one line of `quarantine ls`: the record with its place in the journal
+// and what was decided about it.
 type quarantined struct {
 	Sequence uint64 `json:"sequence"`
 	envelope.QuarantineRecord
-	Text string `json:"text,omitempty"` // the bytes where they are readable text
+	Text        string                          `json:"text,omitempty"` // the bytes where they are readable text
+	Disposition *envelope.QuarantineDisposition `json:"disposition,omitempty"`
+}
+
+// quarantineFilter chooses records; empty fields do not narrow.
+type quarantineFilter struct {
+	reason    string
+	source    string
+	id        string
+	sequences []uint
+	decided   bool // also records about which an operator has decided
+}
+
+func (f *quarantineFilter) takes(q *quarantined) bool {
+	return (f.decided || q.Disposition == nil) && (f.reason == "" || q.Reason == f.reason) && (f.source == "" || q.Source == f.source) &&
+		(f.id == "" || q.ID == f.id) && (len(f.sequences) == 0 || slices.Contains(f.sequences, uint(q.Sequence)))
 }
 
 func (c *cli) quarantineCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quarantine",
-		Short: "Look at events that were refused at the door",
+		Short: "Look at events that were refused at the door, take them in again or discard them",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(c.quarantineListCmd(), c.quarantineShowCmd())
+	cmd.AddCommand(c.quarantineListCmd(), c.quarantineShowCmd(), c.quarantineReplayCmd(), c.quarantineDiscardCmd())
 	return cmd
 }
 
 func (c *cli) quarantineListCmd() *cobra.Command {
-	var reason string
+	var filter quarantineFilter
 	cmd := &cobra.Command{
 		Use:   "ls STREAM",
 		Short: "List quarantined events with their reasons",
-		Args:  cobra.ExactArgs(1),
+		Long: `List quarantined events with their reasons. Events that an operator has replayed or
+discarded are left out; --all shows them with what was decided.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var rows []row
-			err := c.eachQuarantined(cmd.Context(), args[0], reason, func(q *quarantined) error {
-				rows = append(rows, row{
-					cells:  []string{strconv.FormatUint(q.Sequence, 10), q.ID, q.Reason, fmt.Sprintf("%s/%d", q.Source, q.Partition), q.IngestTime.UTC().Format("2006-01-02T15:04:05Z"), q.Rule},
-					object: q,
-				})
+			err := c.eachQuarantined(cmd.Context(), args[0], filter, func(q *quarantined) error {
+				cells := []string{strconv.FormatUint(q.Sequence, 10), q.ID, q.Reason, fmt.Sprintf("%s/%d", q.Source, q.Partition), q.IngestTime.UTC().Format("2006-01-02T15:04:05Z"), q.Rule}
+				if filter.decided {
+					decided := ""
+					if q.Disposition != nil {
+						decided = q.Disposition.Action + ": " + q.Disposition.Reason
+					}
+					cells = append(cells, decided)
+				}
+				rows = append(rows, row{cells: cells, object: q})
 				return nil
 			})
 			if err != nil {
 				return err
 			}
-			return c.list([]string{"SEQUENCE", "ID", "REASON", "SOURCE", "AT", "RULE"}, rows)
+			columns := []string{"SEQUENCE", "ID", "REASON", "SOURCE", "AT", "RULE"}
+			if filter.decided {
+				columns = append(columns, "DECIDED")
+			}
+			return c.list(columns, rows)
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "only this reason")
+	f := cmd.Flags()
+	f.StringVar(&filter.reason, "reason", "", "only events refused for this reason")
+	f.StringVar(&filter.source, "source", "", "only events of this source")
+	f.StringVar(&filter.id, "id", "", "only events with this id")
+	f.BoolVar(&filter.decided, "all", false, "also events that were replayed or discarded")
 	return cmd
 }
 
@@ -69,10 +101,8 @@ func (c *cli) quarantineShowCmd() *cobra.Command {
 				return usage(fmt.Errorf("sequence %q is no number; `tidemark quarantine ls %s` lists them", args[1], args[0]))
 			}
 			found := false
-			err = c.eachQuarantined(cmd.Context(), args[0], "", func(q *quarantined) error {
-				if q.Sequence != wanted {
-					return nil
-				}
+			filter := quarantineFilter{sequences: []uint{uint(wanted)}, decided: true}
+			err = c.eachQuarantined(cmd.Context(), args[0], filter, func(q *quarantined) error {
 				found = true
 				if raw {
 					_, err := c.out.Write(q.Bytes)
@@ -91,7 +121,7 @@ func (c *cli) quarantineShowCmd() *cobra.Command {
 }
 
 // eachQuarantined reads the quarantine journal of a stream as it is now.
-func (c *cli) eachQuarantined(ctx context.Context, stream, reason string, each func(*quarantined) error) error {
+func (c *cli) eachQuarantined(ctx context.Context, stream string, filter quarantineFilter, each func(*quarantined) error) error {
 	conn, err := c.connect(ctx)
 	if err != nil {
 		return err
@@ -102,47 +132,59 @@ func (c *cli) eachQuarantined(ctx context.Context, stream, reason string, each f
 	if err := knownStream(ctx, conn.JS, stream); err != nil {
 		return err
 	}
-	return c.quarantined(ctx, conn, stream, reason, each)
+	return c.quarantined(ctx, conn, stream, filter, each)
 }
 
-// quarantined calls each for every record that is there now.
-func (c *cli) quarantined(ctx context.Context, conn *natsio.Conn, stream, reason string, each func(*quarantined) error) error {
-	last, err := journal.LastSeq(ctx, conn.JS, subject.QuarantineStream(stream), "")
+// quarantined calls each for every record that is there now and that the filter takes.
+func (c *cli) quarantined(ctx context.Context, conn *natsio.Conn, stream string, filter quarantineFilter, each func(*quarantined) error) error {
+	name := subject.QuarantineStream(stream)
+	last, err := journal.LastSeq(ctx, conn.JS, name, "")
 	if err != nil || last == 0 {
 		return err
 	}
-	r, err := journal.Read(ctx, conn.JS, subject.QuarantineStream(stream), 0, 1)
+	decided, err := dispositions(ctx, conn, stream, last)
 	if err != nil {
 		return err
 	}
-	defer r.Close()
 	type number struct {
 		writer string
 		n      uint64
 	}
 	had := map[number]bool{} // a record resent after a lost acknowledgement is one event
-	for seq := uint64(0); seq < last; {
-		m, err := r.Next(ctx)
-		if err != nil {
-			return err
+	return journal.ReadRange(ctx, conn.JS, name, 0, 1, last, func(m journal.Msg) error {
+		if m.Subject == subject.QuarantineDisposition(stream) {
+			return nil
 		}
-		seq = m.Seq
 		record, err := envelope.DecodeQuarantine(m.Data)
 		if err != nil {
-			return err
+			return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
 		}
 		id := number{record.Writer, record.Number}
-		if had[id] || reason != "" && record.Reason != reason {
-			continue
+		if had[id] {
+			return nil
 		}
 		had[id] = true
-		q := &quarantined{Sequence: m.Seq, QuarantineRecord: record}
+		q := &quarantined{Sequence: m.Seq, QuarantineRecord: record, Disposition: decided[m.Seq]}
+		if !filter.takes(q) {
+			return nil
+		}
 		if utf8.Valid(record.Bytes) {
 			q.Text = string(record.Bytes)
 		}
-		if err := each(q); err != nil {
-			return err
+		return each(q)
+	})
+}
+
+// dispositions answers the last decision about every record that has one.
+func dispositions(ctx context.Context, conn *natsio.Conn, stream string, last uint64) (map[uint64]*envelope.QuarantineDisposition, error) {
+	decided := map[uint64]*envelope.QuarantineDisposition{}
+	err := journal.ReadRange(ctx, conn.JS, subject.QuarantineStream(stream), 0, 1, last, func(m journal.Msg) error {
+		d, err := envelope.DecodeDisposition(m.Data)
+		if err != nil {
+			return fmt.Errorf("stream %s sequence %d: %w", subject.QuarantineStream(stream), m.Seq, err)
 		}
-	}
-	return nil
+		decided[d.Sequence] = &d
+		return nil
+	}, subject.QuarantineDisposition(stream))
+	return decided, err
 }

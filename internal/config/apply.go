@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/user"
 	"slices"
 	"strings"
 
@@ -238,7 +236,7 @@ func audit(ctx context.Context, js jetstream.JetStream, results []Result, reason
 			Verb      string   `json:"verb"`
 			Reason    string   `json:"reason,omitempty"`
 			Documents []Result `json:"documents"`
-		}{operator(), "apply", reason, byStream[bs]})
+		}{Operator(), "apply", reason, byStream[bs]})
 		if err != nil {
 			return fmt.Errorf("audit record: %w", err)
 		}
@@ -247,15 +245,4 @@ func audit(ctx context.Context, js jetstream.JetStream, results []Result, reason
 		}
 	}
 	return nil
-}
-
-func operator() string {
-	name := "unknown"
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	if host, err := os.Hostname(); err == nil {
-		name += "@" + host
-	}
-	return name
 }

@@ -3,7 +3,9 @@ package leases
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +17,10 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-var shared struct{ conn *natsio.Conn }
+var shared struct {
+	conn   *natsio.Conn
+	serial atomic.Int64
+}
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -62,7 +67,7 @@ type node struct {
 }
 
 func newParty(t *testing.T) *party {
-	return &party{t: t, js: shared.conn.JS, role: "t" + subject.Escape(t.Name())}
+	return &party{t: t, js: shared.conn.JS, role: fmt.Sprintf("role%d", shared.serial.Add(1))}
 }
 
 // join starts a process that wants the units.

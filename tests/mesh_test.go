@@ -157,6 +157,8 @@ type mesh struct {
 	dir  string
 	url  string
 	nats *process
+	base string // the server's configuration without what a test added
+	file string // where it stands
 }
 
 // newMesh starts a nats-server with sync_interval always on a free port. store is its
@@ -173,7 +175,7 @@ func newMesh(t *testing.T, store, more string) *mesh {
 	}
 	port := freePort(t)
 	m.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
-	config := fmt.Sprintf(`
+	m.base = fmt.Sprintf(`
 listen: "127.0.0.1:%d"
 server_name: mesh
 jetstream {
@@ -182,15 +184,29 @@ jetstream {
   max_file_store: 8GiB
   limits { batch { max_inflight_per_stream: 256, max_inflight_total: 4096 } }
 }
-%s
-`, port, store, more)
-	file := filepath.Join(m.dir, "nats.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m.nats = m.process("nats-server", path, "-c", file)
+`, port, store)
+	m.file = filepath.Join(m.dir, "nats.conf")
+	m.configure(more)
+	m.nats = m.process("nats-server", path, "-c", m.file)
 	m.nats.start()
 	return m
+}
+
+// configure writes the server's configuration.
+func (m *mesh) configure(more string) {
+	m.t.Helper()
+	if err := os.WriteFile(m.file, []byte(m.base+more+"\n"), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// reconfigure gives the running server another configuration.
+func (m *mesh) reconfigure(more string) {
+	m.t.Helper()
+	m.configure(more)
+	m.nats.log.reset()
+	m.nats.signal(syscall.SIGHUP)
+	m.nats.says("Reloaded server configuration")
 }
 
 // process declares a program without starting it.

@@ -34,6 +34,11 @@ func (r *Request) split(header map[string][]string, fallback string, body []byte
 	if err != nil {
 		return err
 	}
+	if r.IDPath != "" {
+		if _, err := envelope.ParsePointer(r.IDPath); err != nil {
+			return badRequest("write where the id stands, such as /id", "the id path: %v", err)
+		}
+	}
 	switch mode := envelope.DetectMode(header, body); {
 	case media == typeCELines:
 		r.Items = lines(body, admission.CloudEvent)
@@ -66,7 +71,14 @@ func (r *Request) split(header map[string][]string, fallback string, body []byte
 	return nil
 }
 
+// mediaType answers the content type; a packed body is refused, since its bytes would go
+// to quarantine as they are.
 func mediaType(header map[string][]string, fallback string) (string, error) {
+	for name, values := range header {
+		if strings.EqualFold(name, "Content-Encoding") && len(values) > 0 && values[0] != "" && !strings.EqualFold(values[0], "identity") {
+			return "", refuse(http.StatusUnsupportedMediaType, "unsupported-media-type", "send the body as it is", "content encoding %q is not known", values[0])
+		}
+	}
 	for name, values := range header {
 		if strings.EqualFold(name, subject.HeaderContentType) && len(values) > 0 && values[0] != "" {
 			media, _, err := mime.ParseMediaType(values[0])

@@ -7,7 +7,10 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
@@ -83,14 +86,28 @@ func tooLarge() *Error {
 	return refuse(http.StatusRequestEntityTooLarge, "too-large", "send fewer events in one request", "the body is larger than %d bytes", maxBody)
 }
 
-// httpRequest reads the query.
+// httpRequest reads the query. A parameter that is not known is refused: a misspelt one
+// would send events elsewhere.
 func httpRequest(r *http.Request, stream string) (*Request, error) {
-	q := r.URL.Query()
+	known := []string{"source", "partition", "idPath", "verbose", "finish"}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("write special characters as %XX", "the query cannot be read: %v", err)
+	}
+	for name, values := range q {
+		switch {
+		case !slices.Contains(known, name):
+			return nil, badRequest("there are "+strings.Join(known, ", "), "there is no query parameter %q", name)
+		case len(values) > 1:
+			return nil, badRequest("say it once", "query parameter %s stands there %d times", name, len(values))
+		}
+	}
 	req := &Request{
 		Stream: stream, Source: q.Get("source"), IDPath: q.Get("idPath"),
 		Verbose: q.Has("verbose") && q.Get("verbose") != "0", Finish: q.Has("finish") && q.Get("finish") != "0",
 	}
-	if text := q.Get("partition"); text != "" {
+	if q.Has("partition") {
+		text := q.Get("partition")
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
 			return nil, badRequest("give a number from 0", "query parameter partition is %q", text)

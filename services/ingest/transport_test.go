@@ -123,6 +123,11 @@ func TestHTTPRefusals(t *testing.T) {
 		{"blank lines", "source=shop", "application/x-ndjson", "\n \n", 400, "no event"},
 		{"no source", "", "application/json", "{}", 400, "source"},
 		{"bad partition", "source=shop&partition=one", "application/json", "{}", 400, "partition"},
+		{"empty partition", "source=shop&partition=", "application/json", "{}", 400, "partition"},
+		{"misspelt parameter", "source=shop&partiton=1", "application/json", "{}", 400, "partiton"},
+		{"parameter said twice", "source=shop&partition=0&partition=1", "application/json", "{}", 400, "partition"},
+		{"unreadable query", "source=shop&partition=%zz", "application/json", "{}", 400, "query"},
+		{"id path that is no pointer", "source=shop&idPath=id", "application/json", "{}", 400, "id path"},
 		{"open array", "source=shop", "application/json", "[{}", 400, "array"},
 		{"csv without names", "source=shop", "text/csv", "id,,x\n1,2,3\n", 400, "column"},
 		{"mixed sources", "", "application/cloudevents-batch+json", mixed, 400, "each source partition"},
@@ -215,6 +220,12 @@ func TestNATSFormats(t *testing.T) {
 	}
 	if a := n.ask(0, "<x/>", "Content-Type", "application/xml"); a.Error == nil || a.Error.Status != 415 {
 		t.Errorf("media type: %+v", a.Error)
+	}
+	if a := n.ask(0, "{}", "Tm-Id-Path", "id"); a.Error == nil || a.Error.Status != 400 {
+		t.Errorf("an id path that is no pointer is answered %+v", a)
+	}
+	if a := n.ask(0, "{}", "Content-Encoding", "gzip"); a.Error == nil || a.Error.Status != 415 {
+		t.Errorf("a packed body is answered %+v", a)
 	}
 	if a := n.ask(0, "{}", "Tm-Source", "other"); a.Error == nil || a.Error.Status != 400 {
 		t.Errorf("source: %+v", a.Error)

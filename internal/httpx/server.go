@@ -3,6 +3,7 @@
 package httpx
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -73,7 +74,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	s := &Server{Mux: http.NewServeMux(), listener: l, opts: o}
 	s.http = &http.Server{
-		Handler:           s.guard(s.Mux),
+		Handler:           s.guard(http.HandlerFunc(s.route)),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      writeTimeout,
@@ -140,6 +141,9 @@ func (s *Server) health(word string, reasons func() []string) http.HandlerFunc {
 func (s *Server) guard(next http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(s.opts.Token))
 	protect := http.NewCrossOriginProtection()
+	protect.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Fail(w, http.StatusForbidden, Error{Code: "cross-origin", Message: "a web page of another origin may not do this", Hint: "send the request from a program, without an Origin header"})
+	}))
 	checked := protect.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Token != "" && strings.HasPrefix(r.URL.Path, "/v1/") {
@@ -154,6 +158,34 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		checked.ServeHTTP(w, r)
 	})
 }
+
+// route serves the mux; what it does not serve is answered in the shape of all errors.
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	refusal, pattern := s.Mux.Handler(r)
+	if pattern != "" {
+		s.Mux.ServeHTTP(w, r)
+		return
+	}
+	p := probe{header: http.Header{}}
+	refusal.ServeHTTP(&p, r)
+	if p.status == http.StatusMethodNotAllowed {
+		allowed := p.header.Get("Allow")
+		w.Header().Set("Allow", allowed)
+		Fail(w, p.status, Error{Code: "method-not-allowed", Message: r.URL.Path + " is not for " + r.Method, Hint: "use " + allowed})
+		return
+	}
+	Fail(w, http.StatusNotFound, Error{Code: "not-found", Message: "nothing is served at " + r.URL.Path, Hint: "this process has /livez, /readyz, /metrics and, by service, /v1/streams/STREAM/events, /windows and /status"})
+}
+
+// probe notes what a handler would answer.
+type probe struct {
+	header http.Header
+	status int
+}
+
+func (p *probe) Header() http.Header            { return p.header }
+func (p *probe) WriteHeader(status int)         { p.status = status }
+func (p *probe) Write(text []byte) (int, error) { return len(text), nil }
 
 // Error is the one shape of an error over HTTP and NATS.
 type Error struct {
@@ -177,12 +209,16 @@ func Fail(w http.ResponseWriter, status int, e Error) {
 
 // JSON answers status with v.
 func JSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}`)
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false) // hints and keys stay readable; nosniff keeps browsers from reading HTML into them
+	if err := e.Encode(v); err != nil {
+		status = http.StatusInternalServerError
+		body.Reset()
+		body.WriteString(`{"error":{"code":"internal","message":"the answer could not be written as JSON"}}` + "\n")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	w.Write(append(body, '\n'))
+	w.Write(body.Bytes())
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 
@@ -179,8 +180,15 @@ func (s *Service) httpStatus(w http.ResponseWriter, r *http.Request) {
 // parseParams reads a query's parameters; an unknown one is refused, so that a misspelt
 // filter does not answer everything.
 func parseParams(r *http.Request) (req request, err error) {
-	for name, values := range r.URL.Query() {
-		value := values[len(values)-1]
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return req, badRequest("the query cannot be read: %v; write special characters as %%XX", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 {
+			return req, badRequest("parameter %s stands there %d times", name, len(values))
+		}
+		value := values[0]
 		switch name {
 		case "key":
 			req.Key = value

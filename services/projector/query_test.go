@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -275,5 +276,24 @@ func TestProvenance(t *testing.T) {
 		if got := provenance(p, base+hour*hourUnit(c.w), base+hour*hourUnit(c.wdata), base+2*hour); got != c.want {
 			t.Errorf("%+v: %s", c, got)
 		}
+	}
+}
+
+func TestParametersAreRefusedNotGuessed(t *testing.T) {
+	for query, want := range map[string]string{
+		"kee=a":           "no parameter",
+		"key=a&key=b":     "2 times",
+		"key=%zz":         "cannot be read",
+		"limit=many":      "no number",
+		"history=perhaps": "neither 1 nor 0",
+	} {
+		_, err := parseParams(httptest.NewRequest("GET", "/v1/streams/s/windows?"+query, nil))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", query, err, want)
+		}
+	}
+	req, err := parseParams(httptest.NewRequest("GET", "/v1/streams/s/windows?key=a%26b&history=1", nil))
+	if err != nil || req.Key != "a&b" || !req.History {
+		t.Errorf("%+v %v", req, err)
 	}
 }

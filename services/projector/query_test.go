@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,7 +85,8 @@ func (q *queried) write(generation, watermark int, orders map[string]int) {
 	q.t.Helper()
 	records := map[int][][]byte{}
 	authors := q.authors[generation]
-	for spec, n := range orders {
+	for _, spec := range slices.Sorted(maps.Keys(orders)) { // the ledger keeps the order of proposals
+		n := orders[spec]
 		key, at, _ := strings.Cut(spec, "@")
 		var h int
 		fmt.Sscan(at, &h)

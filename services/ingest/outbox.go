@@ -345,5 +345,9 @@ func advise(err error) string {
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return "the stream does not exist or has no leader; check it with `nats stream info`, ingest goes on by itself"
 	}
+	if errors.Is(err, jetstream.ErrAsyncPublishTimeout) {
+		// A server whose disk is full may keep silent instead of refusing.
+		return fmt.Sprintf("JetStream does not acknowledge (%v): its disk may be full; look at the log and /healthz of nats-server, ingest goes on by itself once the server answers", err)
+	}
 	return fmt.Sprintf("%v; ingest goes on by itself once the server answers", err)
 }

@@ -24,7 +24,7 @@ func ingest() []Point {
 		{Name: "ingest/leased", After: "the lease of a source partition is held"},
 		{Name: "ingest/before-claim", After: "the last record of the sources journal was read"},
 		{Name: "ingest/after-claim", After: "the claim is in the sources journal"},
-		{Name: "ingest/resume", After: "a sender asked how far its file is, and a cut was made for it"},
+		{Name: "ingest/resume-asked", After: "a sender asked how far its file is, and a cut was made for it"},
 		{Name: "ingest/after-validate", After: "admission decided every event of a request"},
 		{Name: "ingest/quarantine-write", After: "a refused event is about to join a quarantine batch"},
 		{Name: "ingest/frame-built", After: "a frame has its number and was not sent"},

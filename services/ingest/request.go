@@ -174,7 +174,7 @@ func (s *Service) resumeLine(p *partition, ask resumeRequest) (resumeReply, erro
 	if _, err := p.stream.flush(s.work); err != nil {
 		return reply, err
 	}
-	if failpoint.Hit("ingest/resume") != nil {
+	if failpoint.Hit("ingest/resume-asked") != nil {
 		return reply, errUnsettled()
 	}
 	p.mu.Lock()

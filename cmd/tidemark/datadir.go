@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-mesh/tidemark/internal/dirlock"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
@@ -55,13 +56,27 @@ func openDataDir(path string) (*dataDir, error) {
 	case err != nil:
 		return nil, refused(err)
 	}
-	if err := json.Unmarshal(text, &d.marker); err != nil || d.marker.Format < 1 || d.marker.Instance == "" {
+	err = json.Unmarshal(text, &d.marker)
+	switch {
+	case err == nil && d.marker.Format > dataFormat:
+		return nil, refused(fmt.Errorf("data directory %s has format %d, this binary knows %d: it was written by a newer Tidemark; run that one", path, d.marker.Format, dataFormat))
+	case err != nil || d.marker.Format < 1 || d.marker.Instance == "":
 		return nil, refused(fmt.Errorf("%s is not readable as a marker of Tidemark; restore it from a backup or choose another directory with --data", filepath.Join(path, markerFile)))
 	}
-	if d.marker.Format > dataFormat {
-		return nil, refused(fmt.Errorf("data directory %s has format %d, this binary knows %d: it was written by a newer Tidemark; run that one", path, d.marker.Format, dataFormat))
-	}
 	return d, nil
+}
+
+// lock keeps a second process of the same service off the directory: under one instance
+// name both would own the same partitions. The lock ends with the process.
+func (d *dataDir) lock(service string) (*dirlock.Lock, error) {
+	held, err := dirlock.Acquire(filepath.Join(d.path, service+".lock"))
+	switch {
+	case errors.Is(err, dirlock.ErrHeld):
+		return nil, refused(fmt.Errorf("data directory %s is in use by another %s process; stop that one, or give this one a directory of its own with --data", d.path, service))
+	case err != nil:
+		return nil, refused(fmt.Errorf("data directory %s: %w; give one that this user may write", d.path, err))
+	}
+	return held, nil
 }
 
 // bind ties the directory to the installation behind js, or refuses one of another:

@@ -47,7 +47,7 @@ func exitCode(err error) int {
 		return c.code
 	case errors.As(err, &conflict):
 		return exitConflict
-	case errors.As(err, &unfit):
+	case errors.As(err, &unfit), errors.Is(err, natsio.ErrAPILevel):
 		return exitRefused
 	case errors.Is(err, natsio.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable

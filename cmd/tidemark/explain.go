@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,7 +34,7 @@ type explanation struct {
 	Watermark        envelope.EventTime       `json:"watermark"`
 	WatermarkData    envelope.EventTime       `json:"watermarkData"`
 	Partitions       []window.PartitionStatus `json:"sourcePartitions"`
-	Events           uint64                   `json:"events"` // members the windower holds
+	Events           uint64                   `json:"events"` // members; of a window that is held no more, those of its last revision
 	Revisions        []windowRow              `json:"revisions"`
 }
 
@@ -49,7 +51,10 @@ func (c *cli) explainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain STREAM --key KEY --at TIME",
 		Short: "Say why a window is in its state, and who holds the watermark",
-		Args:  cobra.ExactArgs(1),
+		Long: `Say why the window of a key that holds a time is in its state: watermark, who holds it,
+members, revisions. Every job and generation of the stream is explained; -o json prints
+one object, or an array where there are several.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := envelope.ParseEventTime(at)
 			if err != nil {
@@ -66,12 +71,7 @@ func (c *cli) explainCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for i := range all {
-				if err := c.printExplanation(&all[i]); err != nil {
-					return err
-				}
-			}
-			return nil
+			return c.printExplanations(all)
 		},
 	}
 	f := cmd.Flags()
@@ -115,7 +115,12 @@ func (c *cli) explain(ctx context.Context, conn *natsio.Conn, stream, job, key s
 			x.Events = status.Window.Events
 		}
 		q := windowQuery{Key: key, Generation: p.PolicyGeneration(), History: true, From: x.Window.Start.String(), To: x.Window.End.String()}
-		err := c.eachWindow(ctx, conn.NC, stream, q, func(w *windowRow) error {
+		err := c.eachWindow(ctx, conn.NC, stream, q, func(w *windowRow) (err error) {
+			if status.Window == nil {
+				if x.Events, err = membersOf(w.Record); err != nil {
+					return err
+				}
+			}
 			x.State, w.Record = revision.OutputState(w.State), nil
 			x.Revisions = append(x.Revisions, *w)
 			return nil
@@ -126,7 +131,33 @@ func (c *cli) explain(ctx context.Context, conn *natsio.Conn, stream, job, key s
 		x.reason(p, status.Window)
 		all = append(all, x)
 	}
+	if len(all) == 0 {
+		return nil, noJob(snapshot, stream, job)
+	}
 	return all, nil
+}
+
+// noJob says which jobs a stream has instead of the one that was asked for.
+func noJob(snapshot config.Snapshot, stream, job string) error {
+	var jobs []string
+	for _, e := range snapshot.Policies {
+		if e.Policy.Stream == stream && !slices.Contains(jobs, e.Policy.Job) {
+			jobs = append(jobs, e.Policy.Job)
+		}
+	}
+	if len(jobs) == 0 {
+		return usage(fmt.Errorf("stream %s has no policy; apply one with `tidemark apply`", stream))
+	}
+	return usage(fmt.Errorf("stream %s has no job %s; it has %s", stream, job, strings.Join(jobs, ", ")))
+}
+
+// membersOf answers how many events a published revision is made of.
+func membersOf(record json.RawMessage) (uint64, error) {
+	r, err := revision.ParseJSON(record)
+	if err != nil {
+		return 0, err
+	}
+	return r.Inputs.Events, nil
 }
 
 // windowOf answers the tumbling window that holds at.
@@ -171,7 +202,11 @@ func (x *explanation) reason(p *policy.StreamTimePolicy, held *window.OpenWindow
 		return
 	}
 	x.say("late events are accepted until the watermark %s reaches %s", x.Watermark, final)
-	if x.WatermarkData < x.Window.End {
+	switch {
+	case len(x.Revisions) == 0 || x.WatermarkData >= x.Window.End:
+	case x.WatermarkData == envelope.MinEventTime:
+		x.say("it fired without waiting for an idle source partition from which no event has come")
+	default:
 		x.say("it fired without waiting for an idle source partition: the data itself has only reached %s", x.WatermarkData)
 	}
 }
@@ -197,10 +232,30 @@ func (x *explanation) say(format string, args ...any) {
 	x.Why = append(x.Why, fmt.Sprintf(format, args...))
 }
 
-func (c *cli) printExplanation(x *explanation) error {
-	if c.output != "table" {
-		return c.object(x)
+// printExplanations prints one object as such and several as a list.
+func (c *cli) printExplanations(all []explanation) error {
+	switch {
+	case c.output == "table":
+		for i := range all {
+			if i > 0 {
+				fmt.Fprintln(c.out)
+			}
+			if err := c.printExplanation(&all[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(all) == 1:
+		return c.object(&all[0])
 	}
+	rows := make([]row, len(all))
+	for i := range all {
+		rows[i].object = &all[i]
+	}
+	return c.list(nil, rows)
+}
+
+func (c *cli) printExplanation(x *explanation) error {
 	fmt.Fprintf(c.out, "%s  key %q  %s to %s  (key partition %s)\nstate      %s\nwatermark  %s (data %s)\nevents     %d\n",
 		x.PolicyGeneration, x.Key, x.Window.Start, x.Window.End, subject.PP(x.KeyPartition), x.State, x.Watermark, x.WatermarkData, x.Events)
 	for _, why := range x.Why {
@@ -231,11 +286,11 @@ func (c *cli) printExplanation(x *explanation) error {
 func valueOf(r *revision.Revision) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, f := range r.Value {
-		text := f.Text
+		text := []byte(f.Text)
 		if f.Quoted {
-			text = strconv.Quote(f.Text)
+			text, _ = json.Marshal(f.Text) // a string always can be
 		}
-		out[f.Name] = json.RawMessage(text)
+		out[f.Name] = text
 	}
 	return out
 }

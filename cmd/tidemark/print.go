@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"golang.org/x/term"
@@ -17,6 +20,28 @@ type row struct {
 	cells  []string
 	object any
 }
+
+// plain writes what a terminal would obey or not show (control characters, changes of
+// direction, invalid UTF-8) as Go escapes: keys and ids are what senders made of them.
+func plain(text string) string {
+	if utf8.ValidString(text) && strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && size == 1 || hidden(r) {
+			quoted := strconv.QuoteToASCII(text[:size])
+			b.WriteString(quoted[1 : len(quoted)-1])
+		} else {
+			b.WriteString(text[:size])
+		}
+		text = text[size:]
+	}
+	return b.String()
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
 func (c *cli) checkOutput() error {
 	switch c.output {
@@ -33,7 +58,11 @@ func (c *cli) list(columns []string, rows []row) error {
 		w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 		fmt.Fprintln(w, strings.Join(columns, "\t"))
 		for _, r := range rows {
-			fmt.Fprintln(w, strings.Join(r.cells, "\t"))
+			cells := make([]string, len(r.cells))
+			for i, cell := range r.cells {
+				cells[i] = plain(cell)
+			}
+			fmt.Fprintln(w, strings.Join(cells, "\t"))
 		}
 		return w.Flush()
 	case "ndjson":

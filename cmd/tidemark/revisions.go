@@ -1,27 +1,33 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
+	"github.com/goccy/go-yaml"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subscribe"
 )
 
 func (c *cli) revisionsCmd() *cobra.Command {
 	var follow bool
-	var job, key string
-	var generation int
+	var job, key, generation string
 	cmd := &cobra.Command{
 		Use:   "revisions STREAM",
 		Short: "The feed of accepted revisions",
 		Long: `Print accepted revisions in the order of acceptance, whole batches only: with
---follow until interrupted, else those that are there now. One JSON object a line.`,
+--follow until interrupted, else those that are there now. json and ndjson print one
+object a line, yaml one document a revision.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
@@ -33,23 +39,61 @@ func (c *cli) revisionsCmd() *cobra.Command {
 			if err := knownStream(ctx, conn.JS, args[0]); err != nil {
 				return err
 			}
+			if name, _, found := strings.Cut(generation, "@"); found && job == "" {
+				job = name
+			}
 			if job == "" {
 				if job, err = onlyJob(ctx, conn.JS, args[0]); err != nil {
 					return err
 				}
 			}
-			if !follow {
-				return c.pastRevisions(ctx, conn.NC, args[0], windowQuery{Job: job, Key: key, History: true})
+			number, err := knownGeneration(ctx, conn.JS, args[0], job, generation)
+			if err != nil {
+				return err
 			}
-			return c.followRevisions(ctx, conn.NC, subscribe.Options{Stream: args[0], Job: job, Key: key, Generation: generation})
+			if !follow {
+				q := windowQuery{Job: job, Key: key, History: true}
+				if number > 0 {
+					q.Job, q.Generation = "", policy.PolicyGeneration(job, number)
+				}
+				return c.pastRevisions(ctx, conn.NC, args[0], q)
+			}
+			return c.followRevisions(ctx, conn.NC, subscribe.Options{Stream: args[0], Job: job, Key: key, Generation: number})
 		},
 	}
 	f := cmd.Flags()
 	f.BoolVarP(&follow, "follow", "f", false, "stay and print what comes")
 	f.StringVar(&job, "job", "", "job (needed when the stream has several)")
 	f.StringVar(&key, "key", "", "only this key")
-	f.IntVar(&generation, "generation", 0, "a generation number instead of the canonical one")
+	f.StringVar(&generation, "generation", "", "a policy generation (job@n, or n) instead of the canonical one")
 	return cmd
+}
+
+// knownGeneration answers the number of a generation written job@n or n, 0 for none, and
+// refuses one that is not applied.
+func knownGeneration(ctx context.Context, js jetstream.JetStream, stream, job, text string) (int, error) {
+	snapshot, err := config.Load(ctx, js)
+	if err != nil {
+		return 0, err
+	}
+	var applied []string
+	for _, e := range snapshot.Policies {
+		p := e.Policy
+		if p.Stream != stream || p.Job != job {
+			continue
+		}
+		if text == p.PolicyGeneration() || text == strconv.Itoa(p.Generation) {
+			return p.Generation, nil
+		}
+		applied = append(applied, p.PolicyGeneration())
+	}
+	switch {
+	case len(applied) == 0:
+		return 0, noJob(snapshot, stream, job)
+	case text == "":
+		return 0, nil
+	}
+	return 0, usage(fmt.Errorf("job %s of stream %s has no generation %s; applied are %s", job, stream, text, strings.Join(applied, ", ")))
 }
 
 func (c *cli) pastRevisions(ctx context.Context, nc *nats.Conn, stream string, q windowQuery) error {
@@ -57,15 +101,27 @@ func (c *cli) pastRevisions(ctx context.Context, nc *nats.Conn, stream string, q
 		if c.output == "table" {
 			return c.line(w)
 		}
-		_, err := fmt.Fprintf(c.out, "%s\n", w.Record)
-		return err
+		return c.published(w.Record)
 	})
+}
+
+// published prints one revision as it was published.
+func (c *cli) published(record []byte) error {
+	if c.output == "yaml" {
+		text, err := yaml.JSONToYAML(record)
+		if err != nil {
+			return err
+		}
+		record = append([]byte("---\n"), bytes.TrimRight(text, "\n")...)
+	}
+	_, err := fmt.Fprintf(c.out, "%s\n", record)
+	return err
 }
 
 // line prints one revision for people; rows come as they are accepted, so there are no
 // columns to align.
 func (c *cli) line(w *windowRow) error {
-	_, err := fmt.Fprintf(c.out, "%s  %s to %s  revision %s  %s  %s  %s\n", w.Key, w.Start, w.End, strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values())
+	_, err := fmt.Fprintf(c.out, "%s  %s to %s  revision %s  %s  %s  %s\n", plain(w.Key), w.Start, w.End, strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values())
 	return err
 }
 
@@ -92,10 +148,8 @@ func (c *cli) followRevisions(ctx context.Context, nc *nats.Conn, o subscribe.Op
 }
 
 func (c *cli) printRevision(r *revision.Revision) error {
-	text := r.AppendJSON(nil)
 	if c.output != "table" {
-		_, err := fmt.Fprintf(c.out, "%s\n", text)
-		return err
+		return c.published(r.AppendJSON(nil))
 	}
 	w := windowRow{Key: r.Key, Start: r.Window.Start, End: r.Window.End, Revision: r.Revision, Op: string(r.Op), State: string(r.State), Firing: string(r.Firing)}
 	w.Value = valueOf(r)

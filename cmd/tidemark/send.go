@@ -87,12 +87,26 @@ func (c *cli) send(ctx context.Context, path string, o sendOptions) error {
 	err = p.all(ctx, cut, func() { bar.set(in.read(), p.sent()) })
 	bar.end()
 	if err != nil {
-		return fmt.Errorf("%w; %d events are acknowledged and safe: send the same file again to go on", err, p.sent())
+		return p.stopped(err)
 	}
 	if err := p.finish(ctx); err != nil {
 		return err
 	}
 	return c.sendResult(p)
+}
+
+// stopped says why a send ended early, what is safe and how to go on.
+func (p *pusher) stopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		err = coded{exitFindings, errors.New("interrupted")}
+	}
+	switch {
+	case exitCode(err) == exitConflict:
+		return err // the same file again would be refused again
+	case p.token == "":
+		return fmt.Errorf("%w; %d events are acknowledged and safe: send the same input again, what was taken in already counts once", err, p.sent())
+	}
+	return fmt.Errorf("%w; %d events are acknowledged and safe: send the same file again to go on", err, p.sent())
 }
 
 // sendResult says what became of the events.

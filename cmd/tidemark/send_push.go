@@ -186,7 +186,14 @@ func (p *pusher) explain(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	return coded{exitUnreachable, fmt.Errorf("no ingest answers for source %s partition %d of stream %s (%v); is `tidemark up` or `tidemark ingest` running on this server?", p.options.source, p.options.partition, p.options.stream, err)}
+	why := err.Error()
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		why = "nobody owns it"
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "no answer in " + p.cli.timeout.String()
+	}
+	return coded{exitUnreachable, fmt.Errorf("no ingest answers for source %s partition %d of stream %s (%s); is `tidemark up` or `tidemark ingest` running on this server?", p.options.source, p.options.partition, p.options.stream, why)}
 }
 
 // refusal is an error answered by ingest.

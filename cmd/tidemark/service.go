@@ -28,6 +28,11 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			lock, err := dir.lock(name)
+			if err != nil {
+				return err
+			}
+			defer lock.Release()
 			token, err := readSecret(tokenFile)
 			if err != nil {
 				return err

@@ -23,10 +23,7 @@ if any gate fails.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if o.From, err = timeFlag("from", from); err != nil {
-				return err
-			}
-			if o.To, err = timeFlag("to", to); err != nil {
+			if o.From, o.To, err = timeRange(from, to); err != nil {
 				return err
 			}
 			conn, err := c.connect(cmd.Context())
@@ -65,6 +62,20 @@ func timeFlag(name, text string) (envelope.EventTime, error) {
 		return 0, usage(fmt.Errorf("--%s: %w", name, err))
 	}
 	return t, nil
+}
+
+// timeRange reads --from and --to.
+func timeRange(from, to string) (start, end envelope.EventTime, err error) {
+	if start, err = timeFlag("from", from); err != nil {
+		return 0, 0, err
+	}
+	if end, err = timeFlag("to", to); err != nil {
+		return 0, 0, err
+	}
+	if from != "" && to != "" && start >= end {
+		return 0, 0, usage(fmt.Errorf("--from %s is not before --to %s: no window starts between them", from, to))
+	}
+	return start, end, nil
 }
 
 // verdict prints a verify report; a failed gate makes the verb exit 1.

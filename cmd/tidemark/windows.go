@@ -50,10 +50,8 @@ func (c *cli) windowsCmd() *cobra.Command {
 		Short: "Show current results, or the ledger of revisions",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for name, text := range map[string]string{"from": q.From, "to": q.To} {
-				if _, err := timeFlag(name, text); err != nil {
-					return err
-				}
+			if _, _, err := timeRange(q.From, q.To); err != nil {
+				return err
 			}
 			conn, err := c.connect(cmd.Context())
 			if err != nil {
@@ -84,7 +82,7 @@ func (c *cli) windowsCmd() *cobra.Command {
 	f.StringVar(&q.Generation, "generation", "", "a policy generation (job@n) instead of the canonical one")
 	f.StringVar(&q.Job, "job", "", "only this job")
 	f.BoolVar(&q.History, "history", false, "every revision, not the current rows")
-	f.BoolVar(&full, "full", false, "with the whole published revision in `record`")
+	f.BoolVar(&full, "full", false, "with the whole published revision as record")
 	return cmd
 }
 
@@ -94,6 +92,7 @@ func (c *cli) eachWindow(ctx context.Context, nc *nats.Conn, stream string, q wi
 	if q.History {
 		verb = "history"
 	}
+	warned := map[string]bool{}
 	for {
 		var page struct {
 			Rows     []windowRow `json:"rows"`
@@ -104,7 +103,10 @@ func (c *cli) eachWindow(ctx context.Context, nc *nats.Conn, stream string, q wi
 			return err
 		}
 		for _, p := range page.Problems {
-			c.note("warning: %s", p)
+			if !warned[p] { // every page repeats them
+				c.note("warning: %s", p)
+				warned[p] = true
+			}
 		}
 		for i := range page.Rows {
 			if err := each(&page.Rows[i]); err != nil {
@@ -135,7 +137,12 @@ func (w *windowRow) values() string {
 	}
 	parts := make([]string, 0, len(w.Value))
 	for name, raw := range w.Value {
-		parts = append(parts, name+"="+strings.Trim(string(raw), `"`))
+		text := string(raw)
+		var unquoted string
+		if json.Unmarshal(raw, &unquoted) == nil {
+			text = unquoted
+		}
+		parts = append(parts, name+"="+plain(text))
 	}
 	sort.Strings(parts)
 	return strings.Join(parts, " ")

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/dirlock"
 )
 
 // MaxPayload of the embedded server: a commit of 900 KiB with its headers fits.
@@ -45,7 +46,7 @@ type EmbeddedOptions struct {
 // Embedded is a nats-server inside this process, with sync_interval: always.
 type Embedded struct {
 	srv    *server.Server
-	lock   *dirLock
+	lock   *dirlock.Lock
 	listen bool
 	once   sync.Once
 }
@@ -68,7 +69,7 @@ func embed(ctx context.Context, o EmbeddedOptions, cluster server.ClusterOpts, r
 		return nil, err
 	}
 	if err := checkPort(o.Host, o.Port); err != nil {
-		lock.release()
+		lock.Release()
 		return nil, err
 	}
 	opts := serverOptions(o)
@@ -76,7 +77,7 @@ func embed(ctx context.Context, o EmbeddedOptions, cluster server.ClusterOpts, r
 	opts.Routes = server.RoutesFromStr(joinRoutes(routes))
 	srv, err := server.NewServer(opts)
 	if err != nil {
-		lock.release()
+		lock.Release()
 		return nil, fmt.Errorf("%w: %w", ErrNotReady, err)
 	}
 	bridge := &logBridge{log: o.Log}
@@ -119,16 +120,16 @@ func serverOptions(o EmbeddedOptions) *server.Options {
 }
 
 // prepareDir makes the directory and locks it, so that two servers never write one store.
-func prepareDir(dir string) (*dirLock, error) {
+func prepareDir(dir string) (*dirlock.Lock, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("%w: no directory given", ErrDir)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("%w: %w; give a directory this user may write", ErrDir, err)
 	}
-	lock, err := lockDir(filepath.Join(dir, "tidemark.lock"))
+	lock, err := dirlock.Acquire(filepath.Join(dir, "tidemark.lock"))
 	switch {
-	case errors.Is(err, errLocked):
+	case errors.Is(err, dirlock.ErrHeld):
 		return nil, fmt.Errorf("%w: %s; stop that process or use another directory", ErrDirLocked, dir)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w; give a directory this user may write", ErrDir, err)
@@ -196,6 +197,6 @@ func (e *Embedded) Shutdown() {
 	e.once.Do(func() {
 		e.srv.Shutdown()
 		e.srv.WaitForShutdown()
-		e.lock.release()
+		e.lock.Release()
 	})
 }

@@ -11,8 +11,8 @@ type Digest [32]byte
 
 // Window is a half-open interval of event time [Start, End).
 type Window struct {
-	Start envelope.EventTime
-	End   envelope.EventTime
+	Start envelope.EventTime `json:"start"`
+	End   envelope.EventTime `json:"end"`
 }
 
 // Op says what a revision does to the current row.
@@ -53,6 +53,9 @@ type Field struct {
 	Text   string
 	Quoted bool
 }
+
+// String answers name=text, as people read it.
+func (f Field) String() string { return f.Name + "=" + f.Text }
 
 // Predecessor names the revision that this one replaces.
 type Predecessor struct {

@@ -17,7 +17,7 @@ import (
 )
 
 // ErrUnknownStream tells that no document of that name is applied.
-var ErrUnknownStream = errors.New("no such business stream")
+var ErrUnknownStream = errors.New("nothing to verify")
 
 // Options narrow a run.
 type Options struct {
@@ -52,7 +52,7 @@ func Run(ctx context.Context, js jetstream.JetStream, stream string, o Options) 
 	}
 	bs := findStream(snapshot, stream)
 	if bs == nil {
-		return Report{}, fmt.Errorf("%w: %s is not applied; `tidemark get` lists what is", ErrUnknownStream, stream)
+		return Report{}, fmt.Errorf("%w: business stream %s is not applied; `tidemark get` lists what is", ErrUnknownStream, stream)
 	}
 	t := newTally()
 	report := Report{Stream: stream}
@@ -71,8 +71,11 @@ func Run(ctx context.Context, js jetstream.JetStream, stream string, o Options) 
 			units = append(units, u)
 		}
 	}
+	if len(units) == 0 && o.Generation == "" {
+		return Report{}, fmt.Errorf("%w: business stream %s has no policy; apply one with `tidemark apply`", ErrUnknownStream, stream)
+	}
 	if len(units) == 0 {
-		return Report{}, fmt.Errorf("%w: %s has no policy generation %s", ErrUnknownStream, stream, o.Generation)
+		return Report{}, fmt.Errorf("%w: business stream %s has no policy generation %s; `tidemark get` lists those that are applied", ErrUnknownStream, stream, o.Generation)
 	}
 	if err := readInputs(ctx, js, t, bs, units, &report, o.Progress); err != nil {
 		return Report{}, err

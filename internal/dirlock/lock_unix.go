@@ -1,6 +1,6 @@
 //go:build unix
 
-package natsio
+package dirlock
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 func lockFile(file *os.File) error {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errLocked
+		return ErrHeld
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
@@ -13,16 +14,21 @@ const (
 	frameBytes     = 64 << 10
 	framesInFlight = 32
 	lingerFor      = 2 * time.Millisecond
+	// lingerMost is the longest that a frame waits while more requests are being decided:
+	// what a frame costs the server hardly depends on its size.
+	lingerMost = 10 * time.Millisecond
 )
 
 // lane writes the events journal of one key partition: events and marks into numbered
 // frames. A frame leaves when it is full, when nothing is in flight, or after a short
-// linger: alone a request is fast, and many share frames.
+// linger, longer while more requests are on their way in: alone a request is fast, and
+// under load frames are full.
 type lane struct {
 	out     *outbox
 	subject string
 	writer  string
 	stamp   *stamper
+	coming  *atomic.Int64 // requests of the stream that arrived and are not taken in yet
 
 	mu     sync.Mutex
 	door   *door // whose names the builder has
@@ -34,10 +40,10 @@ type lane struct {
 	spare sync.Pool // buffers of acknowledged frames
 }
 
-func newLane(s *Service, bs string, pp int) *lane {
+func newLane(s *Service, bs string, pp int, coming *atomic.Int64) *lane {
 	l := &lane{
 		out:     newOutbox(s, subject.EventsStream(bs, pp), framesInFlight),
-		subject: subject.Events(bs, pp), writer: s.writer, stamp: s.stamp,
+		subject: subject.Events(bs, pp), writer: s.writer, stamp: s.stamp, coming: coming,
 	}
 	l.out.top = l.top
 	return l
@@ -111,7 +117,14 @@ func (l *lane) top(idle bool) (waiting bool) {
 	if l.open == nil {
 		return false
 	}
-	if idle || l.stamp.elapsed()-l.opened >= lingerFor {
+	linger := lingerFor
+	switch {
+	case l.coming.Load() > 0:
+		linger = lingerMost
+	case idle:
+		linger = 0
+	}
+	if l.stamp.elapsed()-l.opened >= linger {
 		l.close()
 		return false
 	}

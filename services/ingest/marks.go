@@ -14,7 +14,12 @@ import (
 // Periods of marks.
 const (
 	markSpacing = 200 * time.Millisecond // at most 5 a second
-	markEvery   = 5 * time.Second        // when nothing happens
+	// Above markRate items a second marks are further apart, up to markSparse: a window
+	// that many late events change between two marks is revised once, and revisions are
+	// what costs most.
+	markRate   = 50_000
+	markSparse = 800 * time.Millisecond
+	markEvery  = 5 * time.Second // when nothing happens
 	// quietMark is how quiet a marked partition must have been for its next event to
 	// begin a new generation.
 	quietMark = time.Second
@@ -94,6 +99,9 @@ func (st *stream) due() bool {
 	if len(st.wanted) > 0 || st.wantNext {
 		return true
 	}
+	if st.cuts > 0 && since < spacing(st.taken.Load()-st.lastTaken, since) {
+		return false
+	}
 	anyOwned := false
 	d := st.door.Load()
 	for _, p := range st.sorted {
@@ -104,6 +112,11 @@ func (st *stream) due() bool {
 		anyOwned = anyOwned || owned
 	}
 	return anyOwned && since >= markEvery
+}
+
+// spacing answers how far apart marks are when n items were taken in since the last one.
+func spacing(n uint64, since time.Duration) time.Duration {
+	return min(time.Duration(float64(n)/since.Seconds()/markRate*float64(markSpacing)), markSparse)
 }
 
 // want asks for a cut that begins after this call; done, if any, gets its outcome.
@@ -154,7 +167,7 @@ func (st *stream) mark(ctx context.Context) {
 		}
 		wanted := st.wanted
 		st.wanted, st.wantNext = nil, false
-		st.lastCut = st.svc.stamp.elapsed()
+		st.lastCut, st.lastTaken = st.svc.stamp.elapsed(), st.taken.Load()
 		st.cuts++
 		st.mu.Unlock()
 		flushed, err := st.cut(ctx)

@@ -104,6 +104,7 @@ func (p *partition) arrive(n int) (turn, error) {
 	}
 	p.quiet.arrival(p.stream.svc.stamp.elapsed())
 	p.pending += uint64(n)
+	p.stream.coming.Add(1)
 	t := turn{before: p.tail, mine: make(chan struct{})}
 	p.tail = t.mine
 	return t, nil
@@ -141,6 +142,7 @@ func (p *partition) expect() (arrived func()) {
 func (p *partition) take(req *Request, b *batch, held *hold) (*taken, error) {
 	n := uint64(len(req.Items))
 	injected := failpoint.Hit("ingest/after-validate")
+	p.stream.coming.Add(-1) // before frames are handed over: those of the last request need not linger
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pending -= n
@@ -167,6 +169,7 @@ func (p *partition) take(req *Request, b *batch, held *hold) (*taken, error) {
 		ev.SourceOffset, ev.PartitionGeneration = own.epoch<<32|own.n, own.generation
 	}
 	p.inFlight += n
+	p.stream.taken.Add(n)
 	f := newFlight(func() { p.settled(n, held) })
 	t := &taken{flight: f}
 	if err := p.write(req, b, own, first, f); err != nil {

@@ -153,7 +153,9 @@ func (s *Service) finishPush(ctx context.Context, req *Request, held *hold, p *p
 		held.give()
 		return Reply{}, err
 	}
+	s.deciding <- struct{}{}
 	b := st.decide(req, s.stamp.now())
+	<-s.deciding
 	var taken *taken
 	if p == nil {
 		taken, err = st.takeUnknown(req, b, held)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +92,7 @@ type Service struct {
 	clock    clock.Clock
 	stamp    *stamper
 	budget   *budget
+	deciding chan struct{} // room for as many requests as there are processors: more would share the cache
 	waitFor  time.Duration
 	metrics  *metrics
 	publish  publisher
@@ -142,6 +144,7 @@ func newService(c Config, l leaser) (*Service, error) {
 		publish: asyncPublisher(c.Conn.NC, js, writer), watch: config.Watch, leases: l, instance: c.Instance,
 	}
 	s.budget = newBudget(orDefault(c.Budget, defaultBudget))
+	s.deciding = make(chan struct{}, runtime.GOMAXPROCS(0))
 	s.waitFor = orDefault(c.WaitFor, waitDefault)
 	if s.metrics, err = newMetrics(c.Registry, s); err != nil {
 		return nil, fmt.Errorf("ingest metrics: %w", err)

@@ -49,6 +49,8 @@ type stream struct {
 	quarantine *quarantine
 	subs       []*nats.Subscription // of requests about the whole stream
 	kicked     chan struct{}
+	coming     atomic.Int64  // requests that arrived and are not taken in yet
+	taken      atomic.Uint64 // items taken in so far
 
 	mu         sync.Mutex
 	partitions map[partitionID]*partition
@@ -57,6 +59,7 @@ type stream struct {
 	wanted     []chan<- cutResult
 	wantNext   bool
 	lastCut    time.Duration
+	lastTaken  uint64        // items taken in at the last cut
 	cuts       uint64        // begun
 	written    uint64        // over, with or without marks
 	heldUntil  time.Duration // no cut begins before: a backup is being taken
@@ -70,7 +73,7 @@ func newStream(s *Service, e config.Entry) *stream {
 	}
 	st.door.Store(newDoor(e))
 	for pp := range e.Stream.Partitions {
-		st.lanes = append(st.lanes, newLane(s, st.name, pp))
+		st.lanes = append(st.lanes, newLane(s, st.name, pp, &st.coming))
 	}
 	for _, box := range st.outboxes() {
 		s.spawn(box.run)

@@ -24,6 +24,8 @@ type live struct {
 	flights []flight        // commits in flight, in order
 	broken  bool            // records were handed in and refused: nothing may follow them
 	pace    pace
+	snaps   *snapshotter
+	yield   <-chan struct{} // closed when another process should have the partition
 }
 
 // flight is one commit in flight.
@@ -35,6 +37,9 @@ type flight struct {
 // errLeaseLost ends the loop without harm: the unit goes back to its lease.
 var errLeaseLost = errors.New("lease lost")
 
+// errYield ends the loop so that another process goes on.
+var errYield = errors.New("handing over")
+
 // drainFor bounds what is done after the end was asked for.
 const drainFor = 10 * time.Second
 
@@ -43,7 +48,9 @@ func (l *live) run(ctx context.Context) error {
 	err := l.loop(ctx)
 	switch {
 	case ctx.Err() != nil && !l.broken && errors.Is(err, ctx.Err()):
-		return l.drain(ctx)
+		return l.leave(ctx, l.u.wanted())
+	case errors.Is(err, errYield) && !l.broken:
+		return l.leave(ctx, true)
 	case err != nil && halts(err):
 		// What was decided before the damage is right: readers may have it.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainFor)
@@ -75,6 +82,9 @@ func (l *live) loop(ctx context.Context) error {
 		if err := l.gone(ctx); err != nil {
 			return err
 		}
+		if l.yielded() {
+			return errYield // what was fetched is fetched again by the next owner
+		}
 		if !ok {
 			continue
 		}
@@ -101,6 +111,28 @@ func (l *live) gone(ctx context.Context) error {
 	default:
 		return nil
 	}
+}
+
+// yielded tells whether the partition is to be handed over. It is asked between frames
+// only, so that a mark's outputs are whole and a checkpoint can be left.
+func (l *live) yielded() bool {
+	select {
+	case <-l.yield:
+		return true
+	default:
+		return false
+	}
+}
+
+// leave drains; when another process waits to go on, it is left a snapshot too.
+func (l *live) leave(ctx context.Context, handoff bool) error {
+	if err := l.drain(ctx); err != nil {
+		return err
+	}
+	if handoff {
+		l.snaps.handoff(context.WithoutCancel(ctx))
+	}
+	return nil
 }
 
 // takeIn takes in the open frame; what one mark releases is cut over as many commits as
@@ -160,6 +192,7 @@ func (l *live) wait(ctx context.Context) (journal.Msg, bool, error) {
 	case <-l.writer.Ended():
 		return journal.Msg{}, false, l.writer.Err()
 	case <-l.lost:
+	case <-l.yield:
 	case <-ctx.Done():
 	}
 	return journal.Msg{}, false, nil
@@ -287,7 +320,13 @@ func (l *live) saved(err error) error {
 		l.u.log.Warn().Err(err).Stringer("partition", l.u.part).
 			Msg("windower: the checkpoint was not written and will be tried again; a restart now would take longer")
 	}
-	return l.saver.finished(err)
+	if err := l.saver.finished(err); err != nil {
+		return err
+	}
+	if err == nil {
+		l.snaps.checkpointed(l.pace.saved)
+	}
+	return nil
 }
 
 // commitAll commits what was decided and waits until everything is accepted.

@@ -39,6 +39,7 @@ type metrics struct {
 	idle      *prometheus.GaugeVec
 	windows   *prometheus.GaugeVec
 	lateness  prometheus.Histogram
+	snapshots *prometheus.CounterVec
 }
 
 func newMetrics(reg *prometheus.Registry, clk clock.Clock) (*metrics, error) {
@@ -58,6 +59,7 @@ func newMetrics(reg *prometheus.Registry, clk clock.Clock) (*metrics, error) {
 		lag:       gauge("tidemark_event_time_lag_seconds", "How far the committed watermark is behind the clock.", "partition"),
 		holder:    gauge("tidemark_watermark_holder", "1 where a source partition holds the watermark back.", "partition", "source", "source_partition"),
 		idle:      gauge("tidemark_partition_idle", "1 where a source partition is idle.", "partition", "source", "source_partition"),
+		snapshots: counter("tidemark_snapshots_total", "Snapshots of windowers' state in the object store, by what became of them.", "outcome"),
 		windows:   gauge("tidemark_windows", "Windows held, by state.", "partition", "state"),
 		lateness: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "tidemark_lateness_seconds", Help: "How far behind the watermark late events are (a sample).",
@@ -68,7 +70,7 @@ func newMetrics(reg *prometheus.Registry, clk clock.Clock) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []**prometheus.CounterVec{&m.claims, &m.conflicts, &m.events} {
+	for _, c := range []**prometheus.CounterVec{&m.claims, &m.conflicts, &m.events, &m.snapshots} {
 		*c = register(reg, *c, &errs)
 	}
 	for _, g := range []**prometheus.GaugeVec{&m.position, &m.watermark, &m.lag, &m.holder, &m.idle, &m.windows} {
@@ -95,6 +97,16 @@ func register[C prometheus.Collector](reg *prometheus.Registry, c C, errs *[]err
 }
 
 func (m *metrics) claimed() { m.claims.WithLabelValues(stage).Inc() }
+
+// Outcomes of snapshots.
+const (
+	snapshotStored   = "stored"
+	snapshotFailed   = "failed"
+	snapshotRestored = "restored"
+	snapshotRefused  = "refused"
+)
+
+func (m *metrics) snapshot(outcome string) { m.snapshots.WithLabelValues(outcome).Inc() }
 
 func (m *metrics) fenced() { m.conflicts.WithLabelValues(stage).Inc() }
 

@@ -36,6 +36,7 @@ type pace struct {
 	every      time.Duration // between checkpoints
 	checkpoint time.Time
 	input      int       // bytes taken in since the last checkpoint
+	saved      int       // bytes taken in before it
 	commit     time.Time // when the last commit was made
 	output     time.Time // when the first output that waits came; zero when none does
 }
@@ -50,7 +51,10 @@ func (p *pace) checkpointDue() bool {
 	return p.input >= checkpointInput || p.input > 0 && p.clock.Since(p.checkpoint) >= p.every
 }
 
-func (p *pace) checkpointed() { p.input, p.checkpoint = 0, p.clock.Now() }
+func (p *pace) checkpointed() {
+	p.saved += p.input
+	p.input, p.checkpoint = 0, p.clock.Now()
+}
 
 // outputs notes whether outputs wait.
 func (p *pace) outputs(wait bool) {

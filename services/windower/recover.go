@@ -81,33 +81,27 @@ func (r *recovery) checkEvents(ctx context.Context) error {
 	return nil
 }
 
-// restore loads the checkpoint, or begins anew when there is none that fits the journal.
+// restore loads the local checkpoint, or a snapshot that is worth more, or begins anew
+// when there is neither that fits the journal.
 func (r *recovery) restore(ctx context.Context) error {
-	var state saved
-	var found bool
-	err := r.store.View(func(tx *checkpoint.Tx) (err error) {
-		found, err = tx.Meta(stateKey, &state)
-		return err
-	})
+	local, err := r.local(ctx)
 	if err != nil {
 		return err
 	}
-	if found {
-		why, err := r.fits(ctx, state)
-		if err == nil && why == "" {
-			why, err = r.load(state)
-		}
-		if err != nil {
+	if r.download(ctx, local) {
+		return nil
+	}
+	if local != nil {
+		why, err := r.load(*local)
+		if err != nil || why == "" {
 			return err
 		}
-		if why == "" {
+		if err := r.setAside(why); err != nil {
+			return err
+		}
+		if r.download(ctx, nil) {
 			return nil
 		}
-		if err := r.store.Reset("stale", why); err != nil {
-			return err
-		}
-		r.u.log.Warn().Stringer("partition", r.u.part).Str("why", why).Str("file", r.store.SetAside().Path).
-			Msg("windower: the checkpoint does not fit and was set aside, the state is rebuilt from the events journal")
 	}
 	op, err := window.New(r.u.operator())
 	if err != nil {
@@ -116,6 +110,32 @@ func (r *recovery) restore(ctx context.Context) error {
 	r.fold, r.from = newFold(r.u.part, r.u.policy.Extractor, op), 1
 	r.saver = newSaver(r.store, r.identity(), true)
 	r.chain.Start()
+	return nil
+}
+
+// local answers what the local file stands at, nil when it holds nothing of use.
+func (r *recovery) local(ctx context.Context) (*saved, error) {
+	var state saved
+	err := r.store.View(func(tx *checkpoint.Tx) error {
+		_, err := tx.Meta(stateKey, &state)
+		return err
+	})
+	if err != nil || len(state.Commit) == 0 {
+		return nil, err
+	}
+	why, err := r.fits(ctx, state)
+	if err != nil || why == "" {
+		return &state, err
+	}
+	return nil, r.setAside(why)
+}
+
+func (r *recovery) setAside(why string) error {
+	if err := r.store.Reset("stale", why); err != nil {
+		return err
+	}
+	r.u.log.Warn().Stringer("partition", r.u.part).Str("why", why).Str("file", r.store.SetAside().Path).
+		Msg("windower: the checkpoint does not fit and was set aside, the state is rebuilt from a snapshot or the events journal")
 	return nil
 }
 

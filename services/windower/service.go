@@ -29,6 +29,7 @@ type Config struct {
 	Clock    clock.Clock
 
 	CheckpointEvery time.Duration // default 10 s
+	SnapshotEvery   time.Duration // default 5 min; below 0: only when a partition is handed over
 	LeaseTTL        time.Duration // how long a silent process is waited for; default leases.DefaultTTL
 }
 
@@ -54,6 +55,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.CheckpointEvery <= 0 {
 		cfg.CheckpointEvery = checkpointEvery
+	}
+	if cfg.SnapshotEvery == 0 {
+		cfg.SnapshotEvery = snapshotEvery
 	}
 	m, err := newMetrics(cfg.Registry, cfg.Clock)
 	if err != nil {
@@ -112,7 +116,7 @@ func (s *Service) newUnit(p partition, stream, e config.Entry) *unit {
 	return &unit{
 		part: p, business: stream.Stream, policy: e.Policy, policyDigest: e.Digest, coreVersion: e.CoreVersion,
 		nc: s.cfg.Conn.NC, js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.file(s.cfg.Dir),
-		leases: s.leases, clock: s.cfg.Clock, every: s.cfg.CheckpointEvery, cut: cutBytes, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
+		leases: s.leases, clock: s.cfg.Clock, every: s.cfg.CheckpointEvery, snapshotEvery: max(0, s.cfg.SnapshotEvery), cut: cutBytes, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
 	}
 }
 

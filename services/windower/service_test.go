@@ -98,7 +98,7 @@ func TestService(t *testing.T) {
 	await(t, "the halt of key partition 1 of both jobs", func() bool { return len(s.Problems()) == 2 })
 	w.settled(s, last)
 	for _, problem := range s.Problems() {
-		if !strings.Contains(problem, "@1/01") || !strings.Contains(problem, "missing") {
+		if !strings.Contains(problem, w.bs.Name+"/01") || !strings.Contains(problem, "missing") {
 			t.Errorf("problem %q", problem)
 		}
 	}

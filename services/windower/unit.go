@@ -46,16 +46,17 @@ type unit struct {
 	policyDigest string
 	coreVersion  int // pinned in the generation
 
-	nc      *nats.Conn
-	js      jetstream.JetStream
-	owner   string // names this process in claims
-	file    string // of the checkpoint
-	leases  *leases.Holder
-	clock   clock.Clock
-	every   time.Duration // between checkpoints
-	cut     int           // bytes of records that end a commit
-	metrics *metrics
-	log     zerolog.Logger
+	nc            *nats.Conn
+	js            jetstream.JetStream
+	owner         string // names this process in claims
+	file          string // of the checkpoint
+	leases        *leases.Holder
+	clock         clock.Clock
+	every         time.Duration // between checkpoints
+	snapshotEvery time.Duration // 0: only at handoffs
+	cut           int           // bytes of records that end a commit
+	metrics       *metrics
+	log           zerolog.Logger
 
 	mu       sync.Mutex
 	role     role
@@ -67,7 +68,10 @@ type unit struct {
 	lastSeq  uint64
 	shown    time.Time // when the metrics were last refreshed
 
-	lost <-chan struct{} // of the lease held now; the unit's goroutine only
+	// The unit's goroutine only.
+	lost   <-chan struct{} // of the lease held now
+	yield  <-chan struct{} // of the lease held now
+	fenced bool            // the claim was lost to another process
 }
 
 func (u *unit) operator() window.Config {
@@ -127,9 +131,18 @@ func (u *unit) cycle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer lease.Release()
-	return u.hold(ctx, lease.Lost())
+	u.yield, u.fenced = lease.Yield(), false
+	err = u.hold(ctx, lease.Lost())
+	if u.fenced || err != nil && ctx.Err() == nil && !errors.Is(err, errLeaseLost) {
+		lease.Abandon() // another process may have more luck
+	} else {
+		lease.Release()
+	}
+	return err
 }
+
+// wanted tells whether another process would go on with the partition.
+func (u *unit) wanted() bool { return u.leases != nil && u.leases.Wanted(u.part.lease()) }
 
 // hold is cycle behind the lease.
 func (u *unit) hold(ctx context.Context, lost <-chan struct{}) error {
@@ -183,7 +196,9 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 	l := &live{
 		u: u, fold: r.fold, events: r.events, writer: writer, saver: r.saver, lost: u.lost,
 		created: r.events.Identity().Created, lastSeq: head.CommitAt, pace: r.pace,
+		snaps: newSnapshotter(u, store), yield: u.yield,
 	}
+	defer l.snaps.end()
 	if l.last = revision.NewCommit(); head.Commit != nil {
 		l.last = *head.Commit
 	} else {
@@ -196,6 +211,7 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 	switch {
 	case errors.Is(err, journal.ErrFenced):
 		u.metrics.fenced()
+		u.fenced = true
 		u.log.Info().Err(err).Stringer("partition", u.part).Msg("windower: fenced, uncommitted work is dropped")
 		return nil
 	case errors.Is(err, errLeaseLost):

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
+	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -23,6 +24,8 @@ const (
 	waitStep  = 20 * time.Millisecond
 	flushTime = 5 * time.Second
 	flushMore = 200 * time.Millisecond
+	// gatherTime is how long projectors have to answer before they are asked again.
+	gatherTime = time.Second
 )
 
 func (c *cli) waitCmd() *cobra.Command {
@@ -47,7 +50,7 @@ func (c *cli) waitCmd() *cobra.Command {
 }
 
 // wait asks ingest for a mark behind everything acknowledged, notes how far the events
-// journals reach, and polls the projector until its readers are that far.
+// journals reach, and polls every living projector until its readers are that far.
 func (c *cli) wait(ctx context.Context, conn *natsio.Conn, stream string) error {
 	if err := knownStream(ctx, conn.JS, stream); err != nil {
 		return err
@@ -59,10 +62,15 @@ func (c *cli) wait(ctx context.Context, conn *natsio.Conn, stream string) error 
 	if err != nil {
 		return err
 	}
+	projectors, err := leases.Count(ctx, conn.JS, "projector", clock.System())
+	if err != nil {
+		return err
+	}
+	defer projectors.Close()
 	ticker := clock.System().NewTicker(waitStep)
 	defer ticker.Stop()
 	for {
-		behind, err := c.behind(ctx, conn.NC, stream, targets)
+		behind, err := allBehind(ctx, conn.NC, stream, targets, projectors)
 		if err != nil {
 			return err
 		}
@@ -141,21 +149,102 @@ func waitTargets(ctx context.Context, conn *natsio.Conn, stream string) ([]targe
 	return targets, nil
 }
 
-// behind answers what readers still miss, "" if nothing.
-func (c *cli) behind(ctx context.Context, nc *nats.Conn, stream string, targets []target) (string, error) {
-	var status struct {
-		Partitions []struct {
-			Job        string          `json:"job"`
-			Generation int             `json:"generation"`
-			Partition  int             `json:"partition"`
-			Problem    string          `json:"problem"`
-			Retired    bool            `json:"retired"`
-			Events     json.RawMessage `json:"events"`
-		} `json:"partitions"`
+// readerStatus is what one projector process says of its views.
+type readerStatus struct {
+	Instance   string `json:"instance"`
+	Ready      bool   `json:"ready"`
+	Partitions []struct {
+		Job        string          `json:"job"`
+		Generation int             `json:"generation"`
+		Partition  int             `json:"partition"`
+		Problem    string          `json:"problem"`
+		Retired    bool            `json:"retired"`
+		Events     json.RawMessage `json:"events"`
+	} `json:"partitions"`
+}
+
+// allBehind answers what the readers of any living projector still miss, "" if nothing.
+// One that is only starting answers no queries yet, and will not before it is that far.
+func allBehind(ctx context.Context, nc *nats.Conn, stream string, targets []target, projectors *leases.Census) (string, error) {
+	answers, missing, err := gatherStatus(ctx, nc, stream, projectors)
+	if err != nil {
+		return "", err
 	}
+	ready := false
+	for _, status := range answers {
+		if !status.Ready {
+			continue
+		}
+		ready = true
+		if behind, err := status.behind(targets); behind != "" || err != nil {
+			return behind, err
+		}
+	}
+	switch {
+	case missing != "":
+		return fmt.Sprintf("projector %s lives and does not answer", missing), nil
+	case !ready:
+		return "no projector has read its views yet", nil
+	}
+	return "", nil
+}
+
+// gatherStatus asks every projector process for its status. missing names one that is alive and
+// did not answer in time.
+func gatherStatus(ctx context.Context, nc *nats.Conn, stream string, projectors *leases.Census) (answers map[string]readerStatus, missing string, err error) {
+	inbox := nc.NewRespInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, "", err
+	}
+	defer sub.Unsubscribe() // asked again with a fresh inbox
+	if err := nc.PublishRequest(subject.Query(stream, "status"), inbox, nil); err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, gatherTime)
+	defer cancel()
+	answers = map[string]readerStatus{}
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders):
+			return nil, "", coded{exitUnreachable, errors.New("no projector answers on this server; is `tidemark up` or `tidemark projector` running?")}
+		case err != nil: // time is over
+			return answers, absent(answers, projectors), nil
+		}
+		var status readerStatus
+		if err := json.Unmarshal(m.Data, &status); err != nil {
+			return nil, "", fmt.Errorf("a projector answered something that is no JSON: %w", err)
+		}
+		answers[status.Instance] = status
+		if absent(answers, projectors) == "" {
+			return answers, "", nil
+		}
+	}
+}
+
+// absent answers a living projector that is not among the answers, "" for none.
+func absent(answers map[string]readerStatus, projectors *leases.Census) string {
+	for _, instance := range projectors.Live() {
+		if _, ok := answers[instance]; !ok {
+			return instance
+		}
+	}
+	return ""
+}
+
+// behind answers what the readers of whichever projector answers first still miss, "" if
+// nothing.
+func (c *cli) behind(ctx context.Context, nc *nats.Conn, stream string, targets []target) (string, error) {
+	var status readerStatus
 	if err := c.ask(ctx, nc, subject.Query(stream, "status"), "projector", struct{}{}, &status); err != nil {
 		return "", err
 	}
+	return status.behind(targets)
+}
+
+// behind answers what the readers of one projector still miss, "" if nothing.
+func (status readerStatus) behind(targets []target) (string, error) {
 	seen := map[string]int{}
 	for _, p := range status.Partitions {
 		generation := fmt.Sprintf("%s@%d", p.Job, p.Generation)

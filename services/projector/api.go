@@ -54,14 +54,22 @@ func (a *api) serve(ctx context.Context, st *stream) {
 	verbs := map[string]func(context.Context, []byte) (any, error){
 		"windows": func(ctx context.Context, body []byte) (any, error) { return a.svc.rows(ctx, st, body, false) },
 		"history": func(ctx context.Context, body []byte) (any, error) { return a.svc.rows(ctx, st, body, true) },
-		"status":  func(context.Context, []byte) (any, error) { return st.status(), nil },
 	}
 	for verb, answer := range verbs {
-		err := a.service.AddEndpoint(verb+"-"+st.doc.Name, a.handler(ctx, answer),
-			micro.WithEndpointSubject(subject.Query(st.doc.Name, verb)))
-		if err != nil {
-			a.svc.cfg.Log.Error().Err(err).Str("stream", st.doc.Name).Str("verb", verb).Msg("projector: adding a query endpoint")
-		}
+		a.add(ctx, st, verb, answer)
+	}
+}
+
+// serveStatus adds the one endpoint that every process answers, each for its own views:
+// who waits for a position asks all of them. It is there before the views are ready.
+func (a *api) serveStatus(ctx context.Context, st *stream) {
+	a.add(ctx, st, "status", func(context.Context, []byte) (any, error) { return st.status(), nil }, micro.WithEndpointQueueGroupDisabled())
+}
+
+func (a *api) add(ctx context.Context, st *stream, verb string, answer func(context.Context, []byte) (any, error), opts ...micro.EndpointOpt) {
+	opts = append(opts, micro.WithEndpointSubject(subject.Query(st.doc.Name, verb)))
+	if err := a.service.AddEndpoint(verb+"-"+st.doc.Name, a.handler(ctx, answer), opts...); err != nil {
+		a.svc.cfg.Log.Error().Err(err).Str("stream", st.doc.Name).Str("verb", verb).Msg("projector: adding a query endpoint")
 	}
 }
 

@@ -39,7 +39,7 @@ func newQueried(t *testing.T, partitions, generations int) *queried {
 	first := newPartition(t, conn, partitions)
 	q := &queried{
 		t: t, conn: conn, authors: map[int][]*author{},
-		st:  newStream(&policy.BusinessStream{Name: first.stream, Partitions: partitions}),
+		st:  newStream(&policy.BusinessStream{Name: first.stream, Partitions: partitions}, "test"),
 		svc: &Service{cfg: Config{Conn: conn}},
 	}
 	dir := t.TempDir()

@@ -107,7 +107,7 @@ func (s *Service) reconcile(ctx context.Context, snap config.Snapshot, api *api)
 	var fresh []*stream
 	for _, e := range snap.Streams {
 		if s.streams[e.Stream.Name] == nil {
-			st := newStream(e.Stream)
+			st := newStream(e.Stream, s.cfg.Instance)
 			s.streams[e.Stream.Name] = st
 			fresh = append(fresh, st)
 			s.tasks.Go(func() { st.followAliases(ctx, s.cfg.Conn.JS, s.cfg.Clock, s.cfg.Log) })
@@ -127,9 +127,16 @@ func (s *Service) reconcile(ctx context.Context, snap config.Snapshot, api *api)
 	}
 	for _, st := range fresh {
 		s.tasks.Go(func() {
-			if st.awaitReady(ctx) {
-				api.serve(ctx, st)
+			api.serveStatus(ctx, st)
+			if !st.awaitViews(ctx) {
+				return
 			}
+			for !st.becomeReady() {
+				if !st.reachNow(ctx, s.cfg.Conn.JS, s.cfg.Clock) {
+					return
+				}
+			}
+			api.serve(ctx, st)
 		})
 	}
 }

@@ -11,6 +11,8 @@ import (
 // streamStatus says how far the views of this process reach.
 type streamStatus struct {
 	Stream     string            `json:"stream"`
+	Instance   string            `json:"instance"` // the process that answers; over NATS every one does
+	Ready      bool              `json:"ready"`    // its views answer queries
 	Aliases    []aliasInfo       `json:"aliases"`
 	Partitions []partitionStatus `json:"partitions"`
 }
@@ -40,7 +42,7 @@ type viewStatus struct {
 
 // status answers every partition of every generation, in order.
 func (st *stream) status() *streamStatus {
-	s := &streamStatus{Stream: st.doc.Name, Aliases: []aliasInfo{}, Partitions: []partitionStatus{}}
+	s := &streamStatus{Stream: st.doc.Name, Instance: st.instance, Ready: st.askReady(), Aliases: []aliasInfo{}, Partitions: []partitionStatus{}}
 	for _, a := range st.epoch() {
 		s.Aliases = append(s.Aliases, aliasInfo{Job: a.Job, Canonical: a.Canonical, Epoch: a.Epoch})
 	}

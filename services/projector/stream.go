@@ -18,12 +18,14 @@ import (
 
 // stream is a business stream as queries see it: its jobs and their canonical aliases.
 type stream struct {
-	doc *policy.BusinessStream
+	doc      *policy.BusinessStream
+	instance string
 
 	mu      sync.RWMutex
 	jobs    []*job // sorted by name, generation
 	aliases map[string]*revision.Alias
 	ready   bool
+	asked   bool          // whoever asked for the status was told that we are not ready
 	known   chan struct{} // closed when the aliases of the start have been read
 }
 
@@ -33,8 +35,8 @@ type job struct {
 	units  []*unit
 }
 
-func newStream(doc *policy.BusinessStream) *stream {
-	return &stream{doc: doc, aliases: map[string]*revision.Alias{}, known: make(chan struct{})}
+func newStream(doc *policy.BusinessStream, instance string) *stream {
+	return &stream{doc: doc, instance: instance, aliases: map[string]*revision.Alias{}, known: make(chan struct{})}
 }
 
 func (st *stream) add(j *job) {
@@ -85,9 +87,9 @@ func (st *stream) epoch() []revision.Alias {
 	return aliases
 }
 
-// awaitReady waits until aliases and views have caught up with what was there at the
+// awaitViews waits until aliases and views have caught up with what was there at the
 // start; false when ctx ended before.
-func (st *stream) awaitReady(ctx context.Context) bool {
+func (st *stream) awaitViews(ctx context.Context) bool {
 	select {
 	case <-st.known:
 	case <-ctx.Done():
@@ -100,9 +102,53 @@ func (st *stream) awaitReady(ctx context.Context) bool {
 			return false
 		}
 	}
+	return true
+}
+
+// becomeReady lets queries in. It answers false when somebody asked for the status since
+// the last call: who was told that we are not ready does not wait for our views, so they
+// must first reach what is accepted by now.
+func (st *stream) becomeReady() bool {
 	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.asked {
+		st.asked = false
+		return false
+	}
 	st.ready = true
-	st.mu.Unlock()
+	return true
+}
+
+// askReady answers isReady to somebody who will rely on a no.
+func (st *stream) askReady() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.asked = st.asked || !st.ready
+	return st.ready
+}
+
+// reachNow waits until every view holds what is accepted at the time of the call; false
+// when ctx ended before. Halted views answer as far as they reach.
+func (st *stream) reachNow(ctx context.Context, js jetstream.JetStream, clk clock.Clock) bool {
+	ticker := clk.NewTicker(second / 20)
+	defer ticker.Stop()
+	for _, u := range st.units() {
+		target, known := uint64(0), false
+		for {
+			if !known {
+				last, err := journal.LastSeq(ctx, js, subject.RevisionsStream(st.doc.Name), u.part.fence())
+				target, known = last, err == nil
+			}
+			if known && u.reaches(target) {
+				break
+			}
+			select {
+			case <-ticker.C():
+			case <-ctx.Done():
+				return false
+			}
+		}
+	}
 	return true
 }
 

@@ -339,6 +339,15 @@ func (u *unit) opened() *view {
 	return u.view
 }
 
+// reaches tells whether the view holds the fence record at seq, or is halted before it.
+func (u *unit) reaches(seq uint64) bool {
+	if u.state() == roleHalted {
+		return true
+	}
+	v := u.opened()
+	return v != nil && v.at().Fence >= seq
+}
+
 func (u *unit) state() role {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -78,7 +78,7 @@ func newNode(cfg nodeConfig) (*node, error) {
 	}
 	n.http = server
 	for _, name := range cfg.services {
-		s, err := buildService(name, cfg, registry, server.URL())
+		s, err := buildService(name, cfg, registry, server.Advertised())
 		if err != nil {
 			return nil, refused(fmt.Errorf("%s: %w", name, err))
 		}

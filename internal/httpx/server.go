@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -96,6 +97,23 @@ func loopback(host string) bool {
 // URL answers http://host:port as bound.
 func (s *Server) URL() string { return "http://" + s.listener.Addr().String() }
 
+// Advertised answers the URL under which other machines reach this process: as bound, or
+// with the machine's name where every address is bound.
+func (s *Server) Advertised() string {
+	host, port, err := net.SplitHostPort(s.listener.Addr().String())
+	if err != nil {
+		return s.URL()
+	}
+	if ip := net.ParseIP(host); ip == nil || !ip.IsUnspecified() {
+		return s.URL()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return s.URL()
+	}
+	return "http://" + net.JoinHostPort(name, port)
+}
+
 // Serve answers requests until Shutdown.
 func (s *Server) Serve() error {
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -147,9 +165,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	checked := protect.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Token != "" && strings.HasPrefix(r.URL.Path, "/v1/") {
-			given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 			got := sha256.Sum256([]byte(given))
-			if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			if !bearer || subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 				w.Header().Set("WWW-Authenticate", "Bearer")
 				Fail(w, http.StatusUnauthorized, Error{Code: "unauthorized", Message: "no valid bearer token", Hint: "send Authorization: Bearer <token>"})
 				return

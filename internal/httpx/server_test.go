@@ -2,105 +2,134 @@ package httpx
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
-// serve answers the URL of a server with one route.
-func serve(t *testing.T, o Options) string {
+// serve starts a server and answers its URL.
+func serve(t *testing.T, o Options) *Server {
 	t.Helper()
-	o.Addr = "127.0.0.1:0"
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
 	s, err := Listen(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Mux.HandleFunc("GET /v1/streams/{stream}/windows", func(w http.ResponseWriter, r *http.Request) {
-		JSON(w, http.StatusOK, map[string]string{"stream": r.PathValue("stream"), "hint": "?a=1&b=<2>"})
-	})
+	s.Mux.HandleFunc("/v1/thing", func(w http.ResponseWriter, _ *http.Request) { JSON(w, 200, map[string]int{"n": 1}) })
 	done := make(chan error, 1)
 	go func() { done <- s.Serve() }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := s.Shutdown(ctx); err != nil {
+		if err := s.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
-	return s.URL()
+	return s
 }
 
-// ask answers status, headers and body.
-func ask(t *testing.T, method, url string, headers ...string) (int, http.Header, string) {
+func get(t *testing.T, url string, header ...string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequest(method, url, nil)
+	method := http.MethodGet
+	if len(header) > 2 {
+		method = header[2]
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := 0; i < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
+	if len(header) > 1 {
+		r.Header.Set(header[0], header[1])
 	}
-	a, err := http.DefaultTransport.RoundTrip(r)
+	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.Body.Close()
-	body, err := io.ReadAll(a.Body)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return a.StatusCode, a.Header, string(body)
+	return answer.StatusCode, string(body)
 }
 
-func TestEveryRefusalHasOneShape(t *testing.T) {
-	url := serve(t, Options{Token: "secret"})
-	auth := []string{"Authorization", "Bearer secret"}
-	cases := []struct {
-		name, method, path string
-		headers            []string
-		status             int
-		code               string
-	}{
-		{"no such path", "GET", "/v1/nothing", auth, 404, "not-found"},
-		{"root", "GET", "/", nil, 404, "not-found"},
-		{"other method", "DELETE", "/v1/streams/a/windows", auth, 405, "method-not-allowed"},
-		{"foreign page", "POST", "/v1/streams/a/windows", append([]string{"Origin", "http://evil.example"}, auth...), 403, "cross-origin"},
-		{"no token", "GET", "/v1/streams/a/windows", nil, 401, "unauthorized"},
-		{"wrong token", "GET", "/v1/nothing", []string{"Authorization", "Bearer other"}, 401, "unauthorized"},
+func TestHealthSaysReasonsOnRequest(t *testing.T) {
+	var problems []string
+	s := serve(t, Options{Problems: func() []string { return problems }, Registry: prometheus.NewRegistry()})
+	if code, body := get(t, s.URL()+"/readyz"); code != 200 || body != "ready\n" {
+		t.Errorf("ready: %d %q", code, body)
 	}
-	for _, c := range cases {
-		status, header, body := ask(t, c.method, url+c.path, c.headers...)
-		var answer struct {
-			Error Error `json:"error"`
-		}
-		if err := json.Unmarshal([]byte(body), &answer); err != nil || header.Get("Content-Type") != "application/json" {
-			t.Errorf("%s: %v in %q %q", c.name, err, header.Get("Content-Type"), body)
-		}
-		if status != c.status || answer.Error.Code != c.code || answer.Error.Message == "" || answer.Error.Hint == "" {
-			t.Errorf("%s: %d %s", c.name, status, body)
-		}
-		if status == 405 && !strings.Contains(header.Get("Allow"), "GET") {
-			t.Errorf("%s: Allow is %q", c.name, header.Get("Allow"))
-		}
+	problems = []string{"windower: halted"}
+	if code, body := get(t, s.URL()+"/readyz"); code != 503 || strings.Contains(body, "halted") {
+		t.Errorf("not ready: %d %q", code, body)
+	}
+	if code, body := get(t, s.URL()+"/readyz?verbose"); code != 503 || !strings.Contains(body, "- windower: halted") {
+		t.Errorf("verbose: %d %q", code, body)
+	}
+	if code, _ := get(t, s.URL()+"/livez"); code != 200 {
+		t.Errorf("live: %d", code)
+	}
+	if code, _ := get(t, s.URL()+"/metrics"); code != 200 {
+		t.Errorf("metrics: %d", code)
 	}
 }
 
-func TestAnswersAreReadable(t *testing.T) {
-	url := serve(t, Options{})
-	status, header, body := ask(t, "GET", url+"/v1/streams/a.b%3E/windows")
-	if want := `{"hint":"?a=1&b=<2>","stream":"a.b>"}` + "\n"; status != 200 || body != want {
-		t.Errorf("%d %q, want %q", status, body, want)
+func TestTokenGuardsTheAPIAndNothingElse(t *testing.T) {
+	s := serve(t, Options{Token: "secret"})
+	for _, c := range []struct {
+		given string
+		code  int
+	}{{"", 401}, {"Bearer wrong", 401}, {"secret", 401}, {"Bearer secret", 200}} {
+		if code, body := get(t, s.URL()+"/v1/thing", "Authorization", c.given); code != c.code {
+			t.Errorf("%q answers %d %s, want %d", c.given, code, body, c.code)
+		}
 	}
-	if header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Error("a browser may take the answer for HTML")
+	if code, _ := get(t, s.URL()+"/readyz"); code != 200 {
+		t.Errorf("health asks for the token: %d", code)
 	}
-	if status, header, _ = ask(t, "GET", url+"/v1/streams/../streams/a/windows"); status != 307 || header.Get("Location") != "/v1/streams/a/windows" {
-		t.Errorf("a path with dots is answered %d to %q", status, header.Get("Location"))
+}
+
+func TestForeignPagesCannotSend(t *testing.T) {
+	s := serve(t, Options{})
+	if code, _ := get(t, s.URL()+"/v1/thing", "Origin", "https://elsewhere.example", http.MethodPost); code != 403 {
+		t.Errorf("a foreign page's POST answers %d", code)
+	}
+	if code, _ := get(t, s.URL()+"/v1/thing", "X-None", "", http.MethodPost); code != 200 {
+		t.Errorf("a program's POST answers %d", code)
+	}
+}
+
+func TestListenRefusesWhatIsUnsafeOrTaken(t *testing.T) {
+	if _, err := Listen(Options{Addr: "0.0.0.0:0"}); !errors.Is(err, ErrOpenBind) {
+		t.Errorf("beyond loopback without a token: %v", err)
+	}
+	if _, err := Listen(Options{Addr: "localhost"}); err == nil {
+		t.Error("an address without a port is taken")
+	}
+	s := serve(t, Options{})
+	if _, err := Listen(Options{Addr: strings.TrimPrefix(s.URL(), "http://")}); !errors.Is(err, ErrPortInUse) {
+		t.Errorf("taken port: %v", err)
+	}
+}
+
+func TestAdvertisedNamesTheMachineWhereEveryAddressIsBound(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serve(t, Options{Addr: "0.0.0.0:0", Anonymous: true})
+	if !strings.HasPrefix(s.Advertised(), "http://"+name+":") {
+		t.Errorf("advertised as %s, the machine is %s", s.Advertised(), name)
+	}
+	if l := serve(t, Options{}); l.Advertised() != l.URL() {
+		t.Errorf("loopback is advertised as %s, bound as %s", l.Advertised(), l.URL())
 	}
 }

@@ -33,6 +33,9 @@ together with a higher schemaGeneration.`,
 			if err != nil {
 				return err
 			}
+			if len(docs)+len(found) == 0 {
+				return usage(fmt.Errorf("these files hold no document of a stream or policy; test cases are run with `tidemark test`"))
+			}
 			if len(found) > 0 {
 				return c.refuse(&config.RefusedError{Findings: found})
 			}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,9 @@ new generation is compared with the generation before it. Exits 1 if anything di
 			docs, found, err := c.readDocuments(names)
 			if err != nil {
 				return err
+			}
+			if len(docs)+len(found) == 0 {
+				return usage(fmt.Errorf("these files hold no document of a stream or policy; test cases are run with `tidemark test`"))
 			}
 			if len(found) > 0 {
 				return c.reportFindings(found, 0)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tidemark-mesh/tidemark/internal/cases"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
@@ -21,7 +23,8 @@ func (c *cli) lintCmd() *cobra.Command {
 		Short: "Check documents without applying them",
 		Long: `Check documents and name every fault with file, line and rule.
 
-Policies are checked against their stream in the same files. With --server or --context
+Policies are checked against their stream in the same files; test cases with the
+documents that they name. With --server or --context
 they are also checked against what is applied there.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -29,6 +32,11 @@ they are also checked against what is applied there.`,
 			if err != nil {
 				return err
 			}
+			tests, bad, err := c.readCases(files, true)
+			if err != nil {
+				return err
+			}
+			found = append(found, bad...)
 			var applied config.Snapshot
 			if c.server != "" || c.context != "" {
 				ctx, cancel := c.deadline(cmd.Context())
@@ -43,7 +51,7 @@ they are also checked against what is applied there.`,
 				}
 			}
 			found = append(found, lintWhole(docs, found, applied.Documents())...)
-			return c.reportFindings(found, len(docs))
+			return c.reportFindings(found, len(docs)+len(tests))
 		},
 	}
 }
@@ -97,6 +105,9 @@ func (c *cli) readDocuments(names []string) ([]policy.Document, []policy.Finding
 			if err != nil {
 				return nil, nil, usage(fmt.Errorf("%w; name a file with documents, a directory, or - for stdin", err))
 			}
+			if cases.Holds(src) {
+				continue // readCases takes these
+			}
 			parsed, bad := policy.Parse(file, src)
 			docs, found = append(docs, parsed...), append(found, bad...)
 		}
@@ -104,11 +115,14 @@ func (c *cli) readDocuments(names []string) ([]policy.Document, []policy.Finding
 	return docs, found, nil
 }
 
+// readSource reads a file, or all of stdin, which is kept for whoever reads it again.
 func (c *cli) readSource(file string) ([]byte, error) {
-	if file == "-" {
-		return io.ReadAll(c.in)
+	if file != "-" {
+		return os.ReadFile(file)
 	}
-	return os.ReadFile(file)
+	src, err := io.ReadAll(c.in)
+	c.in = bytes.NewReader(src)
+	return src, err
 }
 
 func documentFiles(name string) ([]string, error) {

@@ -88,6 +88,18 @@ func TestExamplesValidate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if filepath.Base(file) == "tests.yaml" {
+			for i, text := range strings.Split(string(src), "\n---\n") {
+				asJSON, err := yaml.YAMLToJSON([]byte(text))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := validateJSON(t, schemas["testCase.v1"], string(asJSON)); err != nil {
+					t.Errorf("%s case %d: %v", file, i+1, err)
+				}
+			}
+			continue
+		}
 		docs, findings := policy.Parse(file, src)
 		findings = append(findings, policy.Lint(docs, nil)...)
 		if len(findings) > 0 {

@@ -15,10 +15,14 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
-// viewKind is what a view's file says about itself. It is a cache: the revisions stream
-// holds everything in it.
+// ViewKind and ViewFormat are what a view's file says about itself. It is a cache: the
+// revisions stream holds everything in it.
 const (
-	viewFormat = 1
+	ViewKind   = "projector-view"
+	ViewFormat = 1
+)
+
+const (
 	rowsBucket = "rows"
 	placeName  = "place"
 )
@@ -72,7 +76,7 @@ type view struct {
 
 // openView opens the view's file, or makes it anew when it is damaged.
 func openView(path string, clk clock.Clock, every time.Duration) (*view, error) {
-	store, err := checkpoint.Open(path, checkpoint.Kind{Name: "projector-view", Format: viewFormat, Cache: true})
+	store, err := checkpoint.Open(path, checkpoint.Kind{Name: ViewKind, Format: ViewFormat, Cache: true})
 	if err != nil {
 		return nil, err
 	}

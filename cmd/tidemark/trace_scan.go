@@ -1,0 +1,301 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/core/admission"
+	"github.com/tidemark-mesh/tidemark/internal/core/record"
+	"github.com/tidemark-mesh/tidemark/internal/journal"
+	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
+)
+
+// tracer follows one event through one business stream. It keeps what it found, never
+// what it read.
+type tracer struct {
+	cli      *cli
+	conn     *natsio.Conn
+	query    traceQuery
+	stream   *policy.BusinessStream
+	snapshot config.Snapshot
+	steps    []traceStep
+	events   []traceStep // those of step event and withdrawal
+}
+
+func (t *tracer) run(ctx context.Context) error {
+	if err := t.quarantine(ctx); err != nil {
+		return err
+	}
+	for pp := range t.stream.Partitions {
+		if t.query.key == "" || admission.KeyPartition(t.query.key, t.stream.Partitions) == pp {
+			if err := t.eventsOf(ctx, pp); err != nil {
+				return err
+			}
+		}
+	}
+	if len(t.events) == 0 {
+		return nil
+	}
+	for _, e := range t.snapshot.Policies {
+		if e.Policy.Stream != t.stream.Name {
+			continue
+		}
+		if err := t.generation(ctx, e.Policy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each reads a journal to its present end and shows how far it is.
+func (t *tracer) each(ctx context.Context, name string, visit func(journal.Msg) error, filters ...string) error {
+	last, err := journal.LastSeq(ctx, t.conn.JS, name, "")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil || last == 0 {
+		return err
+	}
+	bar := t.cli.progress("trace "+name, int64(last))
+	defer bar.end()
+	return journal.ReadRange(ctx, t.conn.JS, name, 0, 1, last, func(m journal.Msg) error {
+		bar.set(int64(m.Seq), int64(m.Seq))
+		return visit(m)
+	}, filters...)
+}
+
+func (t *tracer) quarantine(ctx context.Context) error {
+	filter := quarantineFilter{id: t.query.id, source: t.query.source, decided: true}
+	return t.cli.quarantined(ctx, t.conn, t.stream.Name, filter, func(q *quarantined) error {
+		name := subject.QuarantineStream(t.stream.Name)
+		t.steps = append(t.steps, traceStep{
+			Step: stepQuarantine, Stream: t.stream.Name, Journal: name, Sequence: q.Sequence, ID: q.ID, Source: q.Source,
+			SourcePartition: envelope.PartitionName(q.Partition), SourceOffset: q.Offset, IngestTime: q.IngestTime.Format("2006-01-02T15:04:05.999999Z07:00"),
+			Writer: q.Writer, Reason: q.Reason, Rule: q.Rule,
+		})
+		if d := q.Disposition; d != nil {
+			t.steps = append(t.steps, traceStep{
+				Step: stepDisposition, Stream: t.stream.Name, Journal: name, ID: q.ID, Source: q.Source, SourceOffset: q.Sequence,
+				Reason: fmt.Sprintf("%s by %s at %s: %s", d.Action, d.By, d.At.Format("2006-01-02T15:04:05Z07:00"), d.Reason),
+			})
+		}
+		return nil
+	})
+}
+
+// eventsOf looks through the events journal of one key partition.
+func (t *tracer) eventsOf(ctx context.Context, pp int) error {
+	type number struct {
+		writer string
+		n      uint64
+	}
+	name, wanted := subject.EventsStream(t.stream.Name, pp), []byte(t.query.id)
+	frames := map[number]bool{} // of frames that hold the id: a resent one counts once
+	var reader envelope.FrameReader
+	return t.each(ctx, name, func(m journal.Msg) error {
+		if !bytes.Contains(m.Data, wanted) {
+			return nil
+		}
+		if err := reader.Reset(m.Data); err != nil {
+			return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
+		}
+		frame := number{string([]byte(reader.Writer)), reader.Number}
+		for index := 0; ; index++ {
+			r, more, err := reader.Next()
+			if err != nil {
+				return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
+			}
+			if !more {
+				break
+			}
+			if ev := r.Event; ev != nil && t.wants(ev) {
+				t.found(name, pp, m.Seq, index, &reader, ev.Clone(), frames[frame])
+			}
+		}
+		if reader.Writer != "" {
+			frames[frame] = true
+		}
+		return nil
+	})
+}
+
+func (t *tracer) wants(ev *envelope.Event) bool {
+	return (ev.ID == t.query.id || ev.Withdraws == t.query.id) && (t.query.source == "" || ev.Source == t.query.source) &&
+		(t.query.key == "" || ev.Key == t.query.key)
+}
+
+func (t *tracer) found(name string, pp int, seq uint64, index int, frame *envelope.FrameReader, ev *envelope.Event, resent bool) {
+	s := traceStep{
+		Step: stepEvent, Stream: t.stream.Name, Journal: name, Sequence: seq, Index: &index, ID: ev.ID, Source: ev.Source,
+		SourcePartition: envelope.PartitionName(ev.SourcePartition), SourceOffset: ev.SourceOffset, Key: ev.Key, KeyPartition: &pp,
+		EventTimes: map[string]envelope.EventTime{}, IngestTime: ev.IngestTime.String(), Op: "assert", Origin: originName(ev.Origin),
+		Withdraws: ev.Withdraws, Digest: hex.EncodeToString(ev.Digest[:]), Writer: string([]byte(frame.Writer)), Frame: frame.Number, Class: "first",
+	}
+	if ev.Op == envelope.Retract {
+		s.Op = "retract"
+	}
+	if ev.ID != t.query.id {
+		s.Step = stepWithdrawal
+	}
+	for i, extractor := range frame.Extractors {
+		s.EventTimes[string([]byte(extractor))] = ev.Times[i]
+	}
+	for i := range t.events {
+		e := &t.events[i]
+		switch {
+		case e.Key != s.Key || e.Source != s.Source || e.ID != s.ID:
+		case resent:
+			s.Class = "resent"
+		case e.Digest == s.Digest && e.Op == s.Op:
+			s.Class = "duplicate"
+		default:
+			s.Class = "other-digest"
+		}
+	}
+	t.events = append(t.events, s)
+	t.steps = append(t.steps, s)
+}
+
+func originName(o envelope.Origin) string {
+	switch o {
+	case envelope.OriginReplay:
+		return "replay"
+	case envelope.OriginBackfill:
+		return "backfill"
+	case envelope.OriginRepair:
+		return "repair"
+	}
+	return "live"
+}
+
+// generation adds what one policy generation made of the events found.
+func (t *tracer) generation(ctx context.Context, p *policy.StreamTimePolicy) error {
+	refused := map[int]bool{} // places in t.events that no window took
+	seen := map[int]bool{}
+	for _, e := range t.events {
+		if pp := *e.KeyPartition; !seen[pp] {
+			seen[pp] = true
+			if err := t.refusals(ctx, p, pp, refused); err != nil {
+				return err
+			}
+		}
+	}
+	windows := map[string]bool{}
+	for i, e := range t.events {
+		at, timed := e.EventTimes[p.Extractor]
+		if !timed || e.Class != "first" || refused[i] || !hasSource(p, e.Source) || p.Window.Kind != policy.Tumbling {
+			continue
+		}
+		w := windowOf(p, at)
+		if k := e.Key + w.Start.String(); !windows[k] {
+			windows[k] = true
+			if err := t.revisions(ctx, p, &t.events[i], &w); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func hasSource(p *policy.StreamTimePolicy, source string) bool {
+	for _, s := range p.Sources {
+		if s.Name == source {
+			return true
+		}
+	}
+	return false
+}
+
+// refusals finds the late and conflict records of the events in a windows journal.
+func (t *tracer) refusals(ctx context.Context, p *policy.StreamTimePolicy, pp int, refused map[int]bool) error {
+	name, wanted := subject.WindowsStream(t.stream.Name, p.Job, p.Generation, pp), []byte(t.query.id)
+	return t.each(ctx, name, func(m journal.Msg) error {
+		if !bytes.Contains(m.Data, wanted) {
+			return nil
+		}
+		e, err := journal.DecodeEntry(m.Seq, m.Data)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		for index, raw := range e.Records {
+			if kind := record.KindOf(raw); kind != record.KindLate && kind != record.KindConflict {
+				continue
+			}
+			r, err := record.Decode(raw)
+			if err != nil {
+				return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
+			}
+			s := traceStep{Stream: t.stream.Name, Journal: name, Sequence: m.Seq, Index: &index, PolicyGeneration: p.PolicyGeneration(), KeyPartition: &pp}
+			var ref *record.EventRef
+			if r.Late != nil {
+				s.Step, s.Window, ref = stepLate, &r.Late.Window, &r.Late.Event
+			} else {
+				s.Step, s.Rule, ref = stepConflict, r.Conflict.Rule, &r.Conflict.Event
+			}
+			for i := range t.events {
+				if ev := &t.events[i]; *ev.KeyPartition == pp && ev.Sequence == ref.Place.Seq && *ev.Index == int(ref.Place.Index) {
+					refused[i] = true
+					s.ID, s.Source, s.Key = ref.ID, ref.Source, ref.Key
+					s.SourcePartition, s.SourceOffset = envelope.PartitionName(ref.SourcePartition), ref.SourceOffset
+					t.steps = append(t.steps, s)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// revisions adds the revisions of the event's window that were made with it, and the
+// current row.
+func (t *tracer) revisions(ctx context.Context, p *policy.StreamTimePolicy, ev *traceStep, w *revision.Window) error {
+	name := subject.RevisionsStream(t.stream.Name)
+	filter := subject.Revision(t.stream.Name, p.Job, p.Generation, *ev.KeyPartition, ev.Key)
+	first := true
+	err := t.each(ctx, name, func(m journal.Msg) error {
+		r, err := revision.ParseJSON(m.Data)
+		if err != nil {
+			return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
+		}
+		if r.Window.Start != w.Start || r.Inputs.Last < ev.Sequence {
+			return nil
+		}
+		t.steps = append(t.steps, traceStep{
+			Step: stepRevision, Stream: t.stream.Name, Journal: name, Sequence: m.Seq, Key: r.Key, KeyPartition: ev.KeyPartition,
+			PolicyGeneration: p.PolicyGeneration(), Window: &r.Window, Revision: r.Revision, Op: string(r.Op), Origin: originName(r.Origin),
+			Firing: string(r.Firing), State: string(r.State), FirstIncluding: first, Value: valueOf(r),
+		})
+		first = false
+		return nil
+	}, filter)
+	if err != nil {
+		return err
+	}
+	q := windowQuery{Key: ev.Key, Generation: p.PolicyGeneration(), From: w.Start.String(), To: w.End.String()}
+	err = t.cli.eachWindow(ctx, t.conn.NC, t.stream.Name, q, func(now *windowRow) error {
+		value := make(map[string]json.RawMessage, len(now.Value))
+		for name, text := range now.Value {
+			value[name] = text
+		}
+		t.steps = append(t.steps, traceStep{
+			Step: stepRow, Stream: t.stream.Name, Key: now.Key, PolicyGeneration: now.PolicyGeneration, Window: &revision.Window{Start: now.Start, End: now.End},
+			Revision: now.Revision, Op: now.Op, Firing: now.Firing, State: now.State, Value: value,
+		})
+		return nil
+	})
+	if err != nil && exitCode(err) == exitUnreachable {
+		t.cli.note("no projector answers: the current row is left out")
+		return nil
+	}
+	return err
+}

@@ -39,20 +39,24 @@ func MessageBytes(stream string, m Message) int {
 }
 
 // stamp makes the messages of one attempt: a fresh batch id (a leader may still hold the
-// staged rest of an earlier attempt under its id), the expected stream, and the commit
-// mark on the last.
+// staged rest of an earlier attempt under its id), the expected stream on the first and
+// the last, and the commit mark on the last.
 func stamp(stream string, messages []Message) []*nats.Msg {
-	id := nuid.Next()
-	out := make([]*nats.Msg, len(messages))
+	ids, streams := []string{nuid.Next()}, []string{stream}
+	numbers := make([]string, len(messages))
+	stamped, out := make([]nats.Msg, len(messages)), make([]*nats.Msg, len(messages))
 	for i, m := range messages {
 		header := make(nats.Header, len(m.Header)+4)
 		for name, values := range m.Header {
 			header[name] = values
 		}
-		header[subject.HeaderExpectStream] = []string{stream}
-		header[subject.HeaderBatchID] = []string{id}
-		header[subject.HeaderBatchSeq] = []string{strconv.Itoa(i + 1)}
-		out[i] = &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+		if i == 0 || i == len(messages)-1 {
+			header[subject.HeaderExpectStream] = streams
+		}
+		numbers[i] = strconv.Itoa(i + 1)
+		header[subject.HeaderBatchID], header[subject.HeaderBatchSeq] = ids, numbers[i:i+1:i+1]
+		stamped[i] = nats.Msg{Subject: m.Subject, Header: header, Data: m.Data}
+		out[i] = &stamped[i]
 	}
 	out[len(out)-1].Header[subject.HeaderBatchCommit] = []string{"1"}
 	return out

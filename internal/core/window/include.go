@@ -133,6 +133,9 @@ func (o *Operator) addPane(start, end envelope.EventTime) *pane {
 	p := &pane{start: start, end: end, fired: o.tracker.W() >= end}
 	o.panes[int64(start)] = p
 	at, _ := slices.BinarySearchFunc(o.order, start, comparePane)
+	if at > 0 && !p.fired { // it will hold about as much as the one before it
+		p.reserve(len(o.order[at-1].wins), len(o.program), len(o.ranges))
+	}
 	o.order = slices.Insert(o.order, at, p)
 	return p
 }

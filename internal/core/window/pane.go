@@ -76,6 +76,17 @@ func (p *pane) find(key uint32) (int, bool) {
 	}
 }
 
+// reserve makes room for so many windows, so that growing does not copy them again and again.
+func (p *pane) reserve(windows, cells, ranges int) {
+	if windows == 0 {
+		return
+	}
+	p.wins = make([]win, 0, windows)
+	p.cells = make([]aggregate.Cell, 0, windows*cells)
+	p.ranges = make([]offsetRange, 0, windows*ranges)
+	p.slots = make([]uint32, slotsFor(windows))
+}
+
 // add makes the key's window.
 func (p *pane) add(key uint32, cells, ranges int) int {
 	at := len(p.wins)
@@ -90,12 +101,16 @@ func (p *pane) add(key uint32, cells, ranges int) int {
 	return at
 }
 
-func (p *pane) rehash() {
-	size := 16
-	if n := len(p.wins); n > 8 {
-		size = 1 << bits.Len(uint(2*n-1))
+// slotsFor answers the size of the table for so many windows: a power of two.
+func slotsFor(windows int) int {
+	if windows <= 8 {
+		return 16
 	}
-	p.slots = make([]uint32, size)
+	return 1 << bits.Len(uint(2*windows-1))
+}
+
+func (p *pane) rehash() {
+	p.slots = make([]uint32, slotsFor(len(p.wins)))
 	for at := range p.wins {
 		p.put(at)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
+	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/services/effector"
 	"github.com/tidemark-mesh/tidemark/services/ingest"
@@ -37,6 +38,18 @@ func checkpointFlag(cmd *cobra.Command, every *time.Duration) {
 	if err := f.MarkHidden(name); err != nil {
 		panic(err) // the flag was declared right above
 	}
+}
+
+// scaleFlags say how processes of one service share their partitions.
+type scaleFlags struct {
+	leaseTTL      time.Duration
+	snapshotEvery time.Duration
+}
+
+func (s *scaleFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&s.leaseTTL, "lease-ttl", leases.DefaultTTL, "how long a process may be silent before others take its partitions (all processes of a service alike)")
+	f.DurationVar(&s.snapshotEvery, "snapshot-every", 0, "how often windowers store a snapshot (0 = 5m; below 0 = only when a partition is handed over)")
 }
 
 // service is what every service looks like to the process that runs it.
@@ -61,6 +74,7 @@ type nodeConfig struct {
 	log      zerolog.Logger
 	http     httpx.Options
 	services []string
+	scale    scaleFlags
 	// checkpointEvery is how often windower and projector write their files; 0 = their default.
 	checkpointEvery time.Duration
 }
@@ -93,11 +107,11 @@ func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, ad
 	instance := cfg.dir.marker.Instance
 	switch name {
 	case "ingest":
-		return ingest.New(ingest.Config{Conn: cfg.conn, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+		return ingest.New(ingest.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
 	case "windower":
-		return windower.New(windower.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
+		return windower.New(windower.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, SnapshotEvery: cfg.scale.snapshotEvery, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
 	case "projector":
-		return projector.New(projector.Config{Conn: cfg.conn, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
+		return projector.New(projector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
 	case "effector":
 		return effector.New(effector.Config{Log: log})
 	case "reconciler":

@@ -18,6 +18,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	var anonymous bool
 	var replicas int
 	var checkpointEvery time.Duration
+	var scale scaleFlags
 	cmd := &cobra.Command{
 		Use:   name,
 		Short: short,
@@ -50,7 +51,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 			}
 			log := c.logger()
 			n, err := newNode(nodeConfig{
-				conn: conn, dir: dir, log: log, services: []string{name}, checkpointEvery: checkpointEvery,
+				conn: conn, dir: dir, log: log, services: []string{name}, checkpointEvery: checkpointEvery, scale: scale,
 				http: httpx.Options{Addr: address, Token: token, Anonymous: anonymous},
 			})
 			if err != nil {
@@ -68,6 +69,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	f.StringVar(&tokenFile, "http-token-file", "", "file with the bearer token that /v1/ asks for")
 	f.BoolVar(&anonymous, "http-anonymous", false, "listen beyond loopback without a token (closed networks only)")
 	f.IntVar(&replicas, "replicas", 1, "replicas of the buckets that all services share, when they are made (1 or 3)")
+	scale.add(cmd)
 	checkpointFlag(cmd, &checkpointEvery)
 	return cmd
 }

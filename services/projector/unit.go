@@ -53,6 +53,8 @@ type unit struct {
 	metrics *metrics
 	log     zerolog.Logger
 
+	yield <-chan struct{} // of the lease held now; the unit's goroutine only
+
 	mu      sync.Mutex
 	view    *view // nil until it is open
 	role    role
@@ -149,10 +151,14 @@ func (u *unit) cycle(ctx context.Context) error {
 }
 
 // follow applies batches; once the lease is ours and the view has caught up it accepts.
-func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Lease) error {
+func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Lease) (err error) {
 	var lease *leases.Lease
 	defer func() {
-		if lease != nil {
+		switch {
+		case lease == nil:
+		case err != nil && ctx.Err() == nil:
+			lease.Abandon() // another process may have more luck
+		default:
 			lease.Release()
 		}
 	}()
@@ -173,7 +179,7 @@ func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Leas
 			}
 		case got, ok := <-held:
 			if held = nil; ok {
-				lease = got
+				lease, u.yield = got, got.Yield()
 			}
 		case <-ctx.Done():
 			return nil
@@ -239,6 +245,8 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 			}
 		case <-lost:
 			return nil
+		case <-u.yield: // another process goes on behind what is committed
+			return lastCommit(work, a)
 		case <-ctx.Done():
 			return lastCommit(work, a)
 		default:
@@ -263,6 +271,8 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 				continue
 			case <-lost:
 				return nil
+			case <-u.yield: // another process goes on behind what is committed
+				return lastCommit(work, a)
 			case <-ctx.Done():
 				return lastCommit(work, a)
 			}

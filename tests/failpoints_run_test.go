@@ -149,6 +149,7 @@ type pointNode struct {
 	done     chan struct{} // closed when the process ended
 	nats     string
 
+	sent    [2]bool   // files that are acknowledged whole
 	visible time.Time // when everything was visible last
 
 	mu    sync.Mutex
@@ -273,9 +274,13 @@ func (n *pointNode) stop() (int, error) {
 // passing reason is done again, as a user would.
 func (n *pointNode) work() error {
 	for p, file := range n.sweep.files {
+		if n.sent[p] {
+			continue
+		}
 		if err := n.step("send", file, "--stream", "clicks", "--source", "web", "--partition", fmt.Sprint(p), "--finish", "--timeout", "5s"); err != nil {
 			return err
 		}
+		n.sent[p] = true
 	}
 	if err := n.step("wait", "clicks", "--timeout", "10s"); err != nil {
 		return err

@@ -65,9 +65,17 @@ func TestFinishedPartitionStaysFinished(t *testing.T) {
 		}
 	}
 	refused()
+	again := func() {
+		t.Helper()
+		if reply := n.mustPush(&Request{Finish: true}); !reply.Finished {
+			t.Errorf("finish asked for again answers %+v", reply)
+		}
+	}
+	again()
 	n.stop()
 	n = w.run("b").ready()
 	refused()
+	again()
 	n.flushNow()
 	if m := w.journal().lastMark(t, "shop", 0, 0); !m.Finished || m.Epoch != 2 {
 		t.Errorf("mark of the next owner %+v", m)

@@ -92,32 +92,33 @@ func (t turn) wait() {
 
 func (t turn) pass() { close(t.mine) }
 
-// arrive notes n items and answers their turn, or why the partition takes none.
-func (p *partition) arrive(n int) (turn, error) {
+// arrive notes the items of req and answers their turn, or why the partition takes none.
+func (p *partition) arrive(req *Request) (turn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.closedLocked(); err != nil {
+	if err := p.closedLocked(req); err != nil {
 		return turn{}, err
 	}
 	if p.yielding {
 		return turn{}, errNotOurs
 	}
 	p.quiet.arrival(p.stream.svc.stamp.elapsed())
-	p.pending += uint64(n)
+	p.pending += uint64(len(req.Items))
 	p.stream.coming.Add(1)
 	t := turn{before: p.tail, mine: make(chan struct{})}
 	p.tail = t.mine
 	return t, nil
 }
 
-// closedLocked answers why the partition takes nothing, nil if it does.
-func (p *partition) closedLocked() error {
+// closedLocked answers why the partition does not take req, nil if it does. Finish may be
+// repeated: whoever asked for it may not have got the answer.
+func (p *partition) closedLocked(req *Request) error {
 	switch {
 	case p.stream.svc.draining.Load():
 		return errStopping()
 	case p.own == nil:
 		return errNotOurs
-	case p.own.finished:
+	case p.own.finished && !(req.Finish && len(req.Items) == 0):
 		return errFinished(p)
 	}
 	return nil
@@ -150,7 +151,7 @@ func (p *partition) take(req *Request, b *batch, held *hold) (*taken, error) {
 	if injected != nil {
 		return nil, errUnsettled()
 	}
-	if err := p.closedLocked(); err != nil {
+	if err := p.closedLocked(req); err != nil {
 		return nil, err
 	}
 	own := p.own

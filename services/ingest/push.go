@@ -121,7 +121,7 @@ func (s *Service) arrive(req *Request) (*partition, turn, error) {
 	if p == nil {
 		return nil, turn{}, nil
 	}
-	t, err := p.arrive(len(req.Items))
+	t, err := p.arrive(req)
 	return p, t, err
 }
 

@@ -27,6 +27,13 @@ const pushWindow = 8
 // retryPause is how long a refused or unanswered request waits before it goes out again.
 const retryPause = 100 * time.Millisecond
 
+// replyWait is how long an answer is waited for before the request goes out again: the
+// process that had it may be gone, or stand still, and another one owns the partition.
+const replyWait = 3 * time.Second
+
+// errNoAnswer: nothing came back for a request.
+var errNoAnswer = errors.New("the request was not answered")
+
 // pusher sends chunks to the owner of one source partition.
 type pusher struct {
 	cli         *cli
@@ -148,7 +155,9 @@ func (p *pusher) request(ctx context.Context, m *nats.Msg, answer any) error {
 	ctx, cancel := p.cli.deadline(ctx)
 	defer cancel()
 	for {
-		reply, err := p.nc.RequestMsgWithContext(ctx, m)
+		try, cancel := context.WithTimeout(ctx, replyWait)
+		reply, err := p.nc.RequestMsgWithContext(try, m)
+		cancel()
 		if err == nil {
 			err = decodeReply(reply.Data, answer)
 		}
@@ -161,7 +170,7 @@ func (p *pusher) request(ctx context.Context, m *nats.Msg, answer any) error {
 // again pauses and answers whether another try makes sense.
 func (p *pusher) again(ctx context.Context, err error) bool {
 	var refusal *refusal
-	if errors.As(err, &refusal) && refusal.Status != 429 && refusal.Status != 503 {
+	if errors.As(err, &refusal) && refusal.Status != 421 && refusal.Status != 429 && refusal.Status != 503 {
 		return false
 	}
 	timer := clock.System().NewTimer(retryPause)
@@ -194,6 +203,8 @@ func (p *pusher) explain(err error) error {
 		why = "nobody owns it"
 	case errors.Is(err, context.DeadlineExceeded):
 		why = "no answer in " + p.cli.timeout.String()
+	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrDisconnected):
+		why = "the connection is down"
 	}
 	return coded{exitUnreachable, fmt.Errorf("no ingest answers for source %s partition %d of stream %s (%s); is `tidemark up` or `tidemark ingest` running on this server?", p.options.source, p.options.partition, p.options.stream, why)}
 }
@@ -260,7 +271,7 @@ func (p *pusher) all(ctx context.Context, cut *cutter, tick func()) error {
 			}
 			c.first, previous = previous, c.last
 			f := &flight{chunk: c}
-			if err := p.launch(f); err != nil {
+			if err := p.launchPatiently(ctx, f); err != nil {
 				return err
 			}
 			window = append(window, f)
@@ -307,6 +318,18 @@ func (p *pusher) launch(f *flight) error {
 	return p.nc.PublishMsg(m)
 }
 
+// launchPatiently sends a chunk, again while the connection is down, for the timeout.
+func (p *pusher) launchPatiently(ctx context.Context, f *flight) error {
+	ctx, cancel := p.cli.deadline(ctx)
+	defer cancel()
+	for {
+		err := p.launch(f)
+		if err == nil || !p.again(ctx, err) {
+			return p.explain(err)
+		}
+	}
+}
+
 // settle waits for the answer to the oldest chunk; when it failed for a passing reason
 // the whole window goes out again, in order.
 func (p *pusher) settle(ctx context.Context, window []*flight) error {
@@ -324,8 +347,8 @@ func (p *pusher) settle(ctx context.Context, window []*flight) error {
 			return p.explain(err)
 		}
 		for _, f := range window {
-			if err := p.launch(f); err != nil && !p.again(ctx, err) {
-				return p.explain(err)
+			if err := p.launchPatiently(ctx, f); err != nil {
+				return err
 			}
 		}
 	}
@@ -334,9 +357,13 @@ func (p *pusher) settle(ctx context.Context, window []*flight) error {
 func (p *pusher) answer(ctx context.Context, f *flight, reply *ingest.Reply) error {
 	lost := p.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING)
 	defer p.nc.RemoveStatusListener(lost)
+	timer := clock.System().NewTimer(replyWait)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-timer.C():
+		return errNoAnswer
 	case <-lost:
 		return nats.ErrDisconnected
 	case m := <-f.reply:

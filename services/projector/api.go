@@ -45,7 +45,9 @@ func (s *Service) startAPI() (*api, error) {
 
 // stop takes the endpoints away and waits for queries under way.
 func (a *api) stop() {
-	_ = a.service.Stop() // fails only when the connection is gone already
+	// Both fail only when the connection is gone already.
+	_ = a.service.Stop()
+	_ = a.svc.cfg.Conn.NC.FlushTimeout(second) // what the server handed to us before is here now
 	a.tasks.Wait()
 }
 

@@ -85,9 +85,16 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer api.stop()
 	s.tasks.Go(func() { s.leases.Run(ctx) })
-	err = config.Watch(ctx, s.cfg.Conn.JS, func(snap config.Snapshot) { s.reconcile(ctx, snap, api) })
+	// Queries end before the views do: another process answers the next ones.
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	s.tasks.Go(func() {
+		<-ctx.Done()
+		api.stop()
+		end()
+	})
+	err = config.Watch(ctx, s.cfg.Conn.JS, func(snap config.Snapshot) { s.reconcile(working, snap, api) })
 	if err != nil && ctx.Err() == nil { // what was applied before goes on
 		s.cfg.Log.Error().Err(err).Msg("projector: reading the documents; new ones are not seen until a restart")
 		s.mu.Lock()

@@ -71,6 +71,24 @@ func apply(t *testing.T, conn *natsio.Conn) (stream string, authors []*author) {
 	return stream, authors
 }
 
+// ownServer starts a server for services: on one server, processes of a role share all
+// partitions. It answers what connects to it.
+func ownServer(t *testing.T) (dial func() *natsio.Conn) {
+	t.Helper()
+	own, err := natsio.Embed(testContext(t), natsio.EmbeddedOptions{Dir: t.TempDir(), Port: -1})
+	must(t, err)
+	t.Cleanup(own.Shutdown)
+	dial = func() *natsio.Conn {
+		t.Helper()
+		conn, err := own.Connect(testContext(t), t.Name())
+		must(t, err)
+		t.Cleanup(conn.Close)
+		return conn
+	}
+	must(t, natsio.Provision(testContext(t), dial().JS, 1))
+	return dial
+}
+
 // process is one projector service.
 type process struct {
 	*Service
@@ -141,7 +159,7 @@ func replyWords(data []byte) (words []string, problem string) {
 
 func TestService(t *testing.T) {
 	t.Parallel()
-	conn := connect(t)
+	conn := ownServer(t)()
 	p := startService(t, conn, "one", t.TempDir())
 	p.awaitReady(t)
 	stream, authors := apply(t, conn) // picked up without a restart
@@ -221,7 +239,8 @@ func keyOf(pp int) string {
 // A second process answers queries at once and takes over when the first one leaves.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
-	conn, other := connect(t), connect(t)
+	dial := ownServer(t)
+	conn, other := dial(), dial()
 	stream, authors := apply(t, conn)
 	one := startService(t, conn, "one", t.TempDir())
 	one.awaitReady(t)
@@ -239,7 +258,7 @@ func TestTakeover(t *testing.T) {
 // Damage in one partition halts that partition alone, and stays a problem.
 func TestDamageStaysInItsPartition(t *testing.T) {
 	t.Parallel()
-	conn := connect(t)
+	conn := ownServer(t)()
 	stream, authors := apply(t, conn)
 	p := startService(t, conn, "one", t.TempDir())
 	p.awaitReady(t)

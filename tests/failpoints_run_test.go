@@ -95,6 +95,11 @@ func (s *sweep) run(r pointRound) pointOutcome {
 	if err := os.CopyFS(dir, os.DirFS(s.template)); err != nil {
 		return pointOutcome{err: err}
 	}
+	if r.point.Without != "" {
+		if err := os.RemoveAll(filepath.Join(dir, r.point.Without)); err != nil {
+			return pointOutcome{err: err}
+		}
+	}
 	deadline := time.Now().Add(pointRoundFor)
 	n := &pointNode{sweep: s, dir: dir, deadline: deadline}
 	defer n.kill()
@@ -173,7 +178,12 @@ func (n *pointNode) logs() string {
 func (n *pointNode) start(arm string, r pointRound) error {
 	endpoints := filepath.Join(n.dir, "endpoints.json")
 	os.Remove(endpoints)
-	n.cmd = exec.Command(n.sweep.binary, "up", "--data", n.dir, "--nats-port", "0", "--http-port", "0", "--checkpoint-every", "1ms")
+	snapshots := "-1s"
+	if strings.Contains(r.point.Name, "snapshot") {
+		snapshots = "1ms"
+	}
+	n.cmd = exec.Command(n.sweep.binary, "up", "--data", n.dir, "--nats-port", "0", "--http-port", "0",
+		"--checkpoint-every", "1ms", "--snapshot-every", snapshots)
 	n.cmd.Env = append(os.Environ(), failpoint.Variable+"="+arm)
 	stdout, err := n.cmd.StdoutPipe()
 	if err != nil {

@@ -4,6 +4,7 @@ package tests
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 var (
@@ -159,7 +161,7 @@ func newSweep(t *testing.T) *sweep {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	pointsAreInTheTaggedBinaryOnly(t, s.binary)
-	u := startUp(t, s.template)
+	u := startUp(t, s.template, "--checkpoint-every", "1ms", "--snapshot-every", "1ms")
 	u.must("apply", "-f", write(t, "clicks.yaml", strings.Replace(crashDocuments, "partitions: 4", "partitions: 2", 1)))
 	var all []string
 	part := func(u *up, n int) {
@@ -177,15 +179,41 @@ func newSweep(t *testing.T) *sweep {
 		}
 	}
 	part(u, 0)
+	awaitSnapshots(t, u)
 	if code := u.stop(); code != 0 {
 		t.Fatalf("up ended with %d\n%s", code, u.log)
 	}
-	u = startUp(t, s.template, "--checkpoint-every", "1h")
+	u = startUp(t, s.template, "--checkpoint-every", "1h", "--snapshot-every", "-1s")
 	part(u, 1)
 	u.kill()
 	part(nil, 2)
 	s.want = expectedFewClicks(t, all)
 	return s
+}
+
+// awaitSnapshots waits until both key partitions have a snapshot.
+func awaitSnapshots(t *testing.T, u *up) {
+	t.Helper()
+	conn := connect(t, u.NATS)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	objects, err := conn.JS.ObjectStore(ctx, subject.SnapshotBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pp := range 2 {
+		for {
+			_, err := objects.GetInfo(ctx, subject.SnapshotPointer("clicks", "per-minute", 1, pp))
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("no snapshot of key partition %d: %v", pp, err)
+			}
+			time.Sleep(20 * time.Millisecond) // between two looks
+		}
+	}
 }
 
 // pointsAreInTheTaggedBinaryOnly shows that points cost nothing without the tag: not even

@@ -32,9 +32,17 @@ const drainTime = 20 * time.Second
 
 // checkpointFlag is for tests: how often files are written decides only how long a restart takes.
 func checkpointFlag(cmd *cobra.Command, every *time.Duration) {
-	const name = "checkpoint-every"
+	hiddenDuration(cmd, every, "checkpoint-every", "how often windower and projector write their files (0 = their default)")
+}
+
+// snapshotFlag is for tests: one process that has its files needs no snapshot.
+func snapshotFlag(cmd *cobra.Command, every *time.Duration) {
+	hiddenDuration(cmd, every, "snapshot-every", "how often the windower stores a snapshot (0 = 5m; below 0 = never)")
+}
+
+func hiddenDuration(cmd *cobra.Command, into *time.Duration, name, usage string) {
 	f := cmd.Flags()
-	f.DurationVar(every, name, 0, "how often windower and projector write their files (0 = their default)")
+	f.DurationVar(into, name, 0, usage)
 	if err := f.MarkHidden(name); err != nil {
 		panic(err) // the flag was declared right above
 	}
@@ -107,11 +115,11 @@ func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, ad
 	instance := cfg.dir.marker.Instance
 	switch name {
 	case "ingest":
-		return ingest.New(ingest.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System()})
+		return ingest.New(ingest.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor})
 	case "windower":
-		return windower.New(windower.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, SnapshotEvery: cfg.scale.snapshotEvery, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
+		return windower.New(windower.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, SnapshotEvery: cfg.scale.snapshotEvery, Dir: filepath.Join(cfg.dir.path, "windower"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, CheckpointEvery: cfg.checkpointEvery})
 	case "projector":
-		return projector.New(projector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), CheckpointEvery: cfg.checkpointEvery})
+		return projector.New(projector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, CheckpointEvery: cfg.checkpointEvery})
 	case "effector":
 		return effector.New(effector.Config{Log: log})
 	case "reconciler":

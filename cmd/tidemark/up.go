@@ -29,13 +29,13 @@ const endpointsFile = "endpoints.json"
 func (c *cli) upCmd() *cobra.Command {
 	var data string
 	var natsPort, httpPort int
-	var checkpointEvery time.Duration
+	var checkpointEvery, snapshotEvery time.Duration
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run all services with an embedded NATS server in one process",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := &uptime{data: data, natsPort: natsPort, httpPort: httpPort, checkpointEvery: checkpointEvery, log: c.logger()}
+			u := &uptime{data: data, natsPort: natsPort, httpPort: httpPort, checkpointEvery: checkpointEvery, snapshotEvery: snapshotEvery, log: c.logger()}
 			return u.run(cmd.Context(), func(e endpoints) error {
 				fmt.Fprintf(c.out, "nats  %s\nhttp  %s\n", e.NATS, e.HTTP)
 				return nil
@@ -46,6 +46,7 @@ func (c *cli) upCmd() *cobra.Command {
 	cmd.Flags().IntVar(&natsPort, "nats-port", 4222, "port of the embedded NATS server (0 = any free one)")
 	cmd.Flags().IntVar(&httpPort, "http-port", 8080, "port of the HTTP API (0 = any free one)")
 	checkpointFlag(cmd, &checkpointEvery)
+	snapshotFlag(cmd, &snapshotEvery)
 	return cmd
 }
 
@@ -54,6 +55,7 @@ type uptime struct {
 	data               string
 	natsPort, httpPort int
 	checkpointEvery    time.Duration
+	snapshotEvery      time.Duration
 	log                zerolog.Logger
 }
 
@@ -87,6 +89,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 		conn: conn, dir: dir, log: u.log,
 		http:     httpx.Options{Addr: "127.0.0.1:" + strconv.Itoa(u.httpPort)},
 		services: []string{"ingest", "windower", "projector"}, checkpointEvery: u.checkpointEvery,
+		scale: scaleFlags{snapshotEvery: u.snapshotEvery},
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ type Point struct {
 	// Needs arms other points so that the loop comes by here at all, in the form of
 	// Variable; "" when the usual course does.
 	Needs string
+	// Without names a part of the data directory that must be lost for it; "" for none.
+	Without string
 }
 
 // Points lists every point, in the order in which the loops come by. A test compares the
@@ -65,6 +67,11 @@ func windower() []Point {
 		{Name: "windower/before-checkpoint", After: "the COMMIT of a checkpoint was accepted"},
 		{Name: "windower/in-checkpoint", After: "the checkpoint's transaction holds the state and not its COMMIT"},
 		{Name: "windower/after-checkpoint", After: "the checkpoint is on disk"},
+		{Name: "windower/before-snapshot", After: "a snapshot is written beside the checkpoint and not uploaded"},
+		{Name: "windower/snapshot-uploaded", After: "a snapshot was uploaded and read back, and nobody knows of it"},
+		{Name: "windower/after-snapshot", After: "the pointer names the snapshot"},
+		{Name: "windower/snapshot-fetched", After: "a snapshot was downloaded for lost files", Without: "windower"},
+		{Name: "windower/snapshot-filled", After: "the checkpoint file holds the snapshot and not its COMMIT", Without: "windower"},
 		{Name: "windower/before-drain", After: "the process was asked to end"},
 		{Name: "windower/drained", After: "everything decided is committed on the way out"},
 	}

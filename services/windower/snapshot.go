@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 )
 
 // When to make a snapshot: what a process that has lost its files must read again.
@@ -135,7 +136,13 @@ func (s *snapshotter) make(ctx context.Context) error {
 		return fmt.Errorf("snapshot: %w", err)
 	}
 	ref := snapshotRef{Size: sum.size, SHA256: hex.EncodeToString(sum.hash.Sum(nil)), State: state}
+	if err := failpoint.Hit("windower/before-snapshot"); err != nil {
+		return err
+	}
 	if err := s.objects.store(ctx, file, ref); err != nil {
+		return err
+	}
+	if err := failpoint.Hit("windower/after-snapshot"); err != nil {
 		return err
 	}
 	s.stored = state

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
@@ -83,6 +84,9 @@ func (r *recovery) adopt(ctx context.Context, ref snapshotRef) (why string, err 
 		_ = file.Close()
 		_ = os.Remove(file.Name())
 	}()
+	if err := failpoint.Hit("windower/snapshot-fetched"); err != nil {
+		return "", err
+	}
 	fill := &filler{store: r.store}
 	if err := fill.begin(); err != nil {
 		return "", err
@@ -90,6 +94,9 @@ func (r *recovery) adopt(ctx context.Context, ref snapshotRef) (why string, err 
 	state, err := readSnapshot(file, fill.put)
 	if err == nil && !sameCommit(state, ref.State) {
 		err = damagedSnapshot("it stands at another COMMIT than its pointer says", nil)
+	}
+	if err == nil {
+		err = failpoint.Hit("windower/snapshot-filled")
 	}
 	if err != nil {
 		return "", errors.Join(err, fill.begin()) // what was written of it goes

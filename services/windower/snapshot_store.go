@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
+	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -113,6 +114,9 @@ func (s *snapshotStore) store(ctx context.Context, r io.Reader, ref snapshotRef)
 		return err
 	}); err != nil {
 		return errors.Join(fmt.Errorf("read snapshot %s back: %w", ref.Name, err), objects.Delete(ctx, ref.Name))
+	}
+	if err := failpoint.Hit("windower/snapshot-uploaded"); err != nil {
+		return err
 	}
 	return s.publish(ctx, objects, ref)
 }

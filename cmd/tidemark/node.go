@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
@@ -94,13 +95,15 @@ func newNode(cfg nodeConfig) (*node, error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	cfg.http.Registry = registry
 	cfg.http.Problems = n.problems
+	monitor := heartbeat.New(clock.System())
+	cfg.http.Alive = monitor.Late
 	server, err := httpx.Listen(cfg.http)
 	if err != nil {
 		return nil, refused(err)
 	}
 	n.http = server
 	for _, name := range cfg.services {
-		s, err := buildService(name, cfg, registry, server.Advertised())
+		s, err := buildService(name, cfg, registry, monitor, server.Advertised())
 		if err != nil {
 			return nil, refused(fmt.Errorf("%s: %w", name, err))
 		}
@@ -110,7 +113,7 @@ func newNode(cfg nodeConfig) (*node, error) {
 	return n, nil
 }
 
-func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, address string) (service, error) {
+func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, monitor *heartbeat.Monitor, address string) (service, error) {
 	log := cfg.log.With().Str("service", name).Logger()
 	instance := cfg.dir.marker.Instance
 	switch name {

@@ -151,12 +151,16 @@ type cutResult struct {
 
 // mark makes cuts until ctx ends: one at a time, when one is due.
 func (st *stream) mark(ctx context.Context) {
+	beat := st.svc.monitor.Start("ingest " + st.name)
+	defer beat.Stop()
 	for {
+		beat.Rest() // waits for something to mark, or for acknowledgements of a cut
 		select {
 		case <-ctx.Done():
 			return
 		case <-st.kicked:
 		}
+		beat.Beat()
 		if !st.due() {
 			continue
 		}
@@ -170,6 +174,7 @@ func (st *stream) mark(ctx context.Context) {
 		st.lastCut, st.lastTaken = st.svc.stamp.elapsed(), st.taken.Load()
 		st.cuts++
 		st.mu.Unlock()
+		beat.Rest()
 		flushed, err := st.cut(ctx)
 		st.mu.Lock()
 		st.written++

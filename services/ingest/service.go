@@ -29,6 +29,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -51,9 +52,10 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
-	Budget   int64         // bytes of requests not acknowledged; 0 = 64 MiB
-	WaitFor  time.Duration // how long a request waits for room; 0 = 5 s
-	LeaseTTL time.Duration // how long a silent process is waited for; 0 = leases.DefaultTTL
+	Monitor  *heartbeat.Monitor // told of loops; may be nil
+	Budget   int64              // bytes of requests not acknowledged; 0 = 64 MiB
+	WaitFor  time.Duration      // how long a request waits for room; 0 = 5 s
+	LeaseTTL time.Duration      // how long a silent process is waited for; 0 = leases.DefaultTTL
 }
 
 // leaser says who should try to own a source partition; the sources journal decides.
@@ -90,6 +92,7 @@ type Service struct {
 	writer   string
 	log      zerolog.Logger
 	clock    clock.Clock
+	monitor  *heartbeat.Monitor
 	stamp    *stamper
 	budget   *budget
 	deciding chan struct{} // room for as many requests as there are processors: more would share the cache
@@ -139,7 +142,7 @@ func newService(c Config, l leaser) (*Service, error) {
 	}
 	writer := uuid.NewString()
 	s := &Service{
-		nc: c.Conn.NC, js: c.Conn.JS, writer: writer, address: c.Address, log: c.Log, clock: c.Clock,
+		nc: c.Conn.NC, js: c.Conn.JS, writer: writer, address: c.Address, log: c.Log, clock: c.Clock, monitor: c.Monitor,
 		stamp: newStamper(c.Clock), dead: make(chan struct{}), streams: make(map[string]*stream),
 		publish: asyncPublisher(c.Conn.NC, js, writer), watch: config.Watch, leases: l, instance: c.Instance,
 	}

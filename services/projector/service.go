@@ -22,6 +22,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 )
@@ -35,7 +36,8 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
-	LeaseTTL time.Duration // how long a silent process is waited for; 0 = leases.DefaultTTL
+	Monitor  *heartbeat.Monitor // told of loops; may be nil
+	LeaseTTL time.Duration      // how long a silent process is waited for; 0 = leases.DefaultTTL
 
 	CheckpointEvery time.Duration // how long a view's file may be behind; default 5 s
 }
@@ -155,7 +157,7 @@ func (s *Service) newUnit(e config.Entry, p partition) *unit {
 			Stream: p.stream, Job: p.job, PolicyGeneration: e.Policy.PolicyGeneration(), PolicyDigest: e.Digest,
 		},
 		js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.viewFile(s.cfg.Dir), every: s.cfg.CheckpointEvery, leases: s.leases,
-		clock: s.cfg.Clock, metrics: s.metrics, log: s.cfg.Log,
+		clock: s.cfg.Clock, monitor: s.cfg.Monitor, metrics: s.metrics, log: s.cfg.Log,
 		role: roleStarting, ready: make(chan struct{}),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -50,6 +51,7 @@ type unit struct {
 	every   time.Duration
 	leases  *leases.Holder
 	clock   clock.Clock
+	monitor *heartbeat.Monitor
 	metrics *metrics
 	log     zerolog.Logger
 
@@ -237,7 +239,10 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 	work, cancel := u.outlive(ctx)
 	defer cancel()
 	behind := false // another entry is on its way
+	beat := u.monitor.Start("projector " + u.part.String())
+	defer beat.Stop()
 	for {
+		beat.Beat()
 		select {
 		case <-ticker.C():
 			if err := a.commitIf(work, a.moved()); err != nil {

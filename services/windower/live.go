@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
@@ -26,6 +27,7 @@ type live struct {
 	pace    pace
 	snaps   *snapshotter
 	yield   <-chan struct{} // closed when another process should have the partition
+	beat    *heartbeat.Loop
 }
 
 // flight is one commit in flight.
@@ -62,6 +64,7 @@ func (l *live) run(ctx context.Context) error {
 
 func (l *live) loop(ctx context.Context) error {
 	for {
+		l.beat.Beat()
 		if err := l.settle(); err != nil {
 			return err
 		}
@@ -179,6 +182,7 @@ func (l *live) wait(ctx context.Context) (journal.Msg, bool, error) {
 	if len(l.flights) > 0 {
 		settled = l.flights[0].pending.Done()
 	}
+	l.beat.Rest()
 	select {
 	case m, ok := <-l.events.C():
 		if !ok {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 )
@@ -27,6 +28,7 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
+	Monitor  *heartbeat.Monitor // told of loops; may be nil
 
 	CheckpointEvery time.Duration // default 10 s
 	SnapshotEvery   time.Duration // default 5 min; below 0: only when a partition is handed over
@@ -116,7 +118,7 @@ func (s *Service) newUnit(p partition, stream, e config.Entry) *unit {
 	return &unit{
 		part: p, business: stream.Stream, policy: e.Policy, policyDigest: e.Digest, coreVersion: e.CoreVersion,
 		nc: s.cfg.Conn.NC, js: s.cfg.Conn.JS, owner: s.cfg.Instance, file: p.file(s.cfg.Dir),
-		leases: s.leases, clock: s.cfg.Clock, every: s.cfg.CheckpointEvery, snapshotEvery: max(0, s.cfg.SnapshotEvery), cut: cutBytes, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
+		leases: s.leases, clock: s.cfg.Clock, monitor: s.cfg.Monitor, every: s.cfg.CheckpointEvery, snapshotEvery: max(0, s.cfg.SnapshotEvery), cut: cutBytes, metrics: s.metrics, log: s.cfg.Log, role: roleWaiting,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -52,6 +53,7 @@ type unit struct {
 	file          string // of the checkpoint
 	leases        *leases.Holder
 	clock         clock.Clock
+	monitor       *heartbeat.Monitor
 	every         time.Duration // between checkpoints
 	snapshotEvery time.Duration // 0: only at handoffs
 	cut           int           // bytes of records that end a commit
@@ -196,9 +198,10 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 	l := &live{
 		u: u, fold: r.fold, events: r.events, writer: writer, saver: r.saver, lost: u.lost,
 		created: r.events.Identity().Created, lastSeq: head.CommitAt, pace: r.pace,
-		snaps: newSnapshotter(u, store), yield: u.yield,
+		snaps: newSnapshotter(u, store), yield: u.yield, beat: u.monitor.Start("windower " + u.part.String()),
 	}
 	defer l.snaps.end()
+	defer l.beat.Stop()
 	if l.last = revision.NewCommit(); head.Commit != nil {
 		l.last = *head.Commit
 	} else {

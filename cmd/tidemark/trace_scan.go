@@ -153,8 +153,10 @@ func (t *tracer) found(name string, pp int, seq uint64, index int, frame *envelo
 	}
 	for i := range t.events {
 		e := &t.events[i]
-		switch {
-		case e.Key != s.Key || e.Source != s.Source || e.ID != s.ID:
+		if e.Key != s.Key || e.Source != s.Source || e.ID != s.ID {
+			continue
+		}
+		switch { // against the first of its identity, as the windower does
 		case resent:
 			s.Class = "resent"
 		case e.Digest == s.Digest && e.Op == s.Op:
@@ -162,6 +164,7 @@ func (t *tracer) found(name string, pp int, seq uint64, index int, frame *envelo
 		default:
 			s.Class = "other-digest"
 		}
+		break
 	}
 	t.events = append(t.events, s)
 	t.steps = append(t.steps, s)

@@ -43,9 +43,13 @@ func Provision(ctx context.Context, js jetstream.JetStream, replicas int) error 
 	if err := ensureObjects(ctx, js, replicas); err != nil {
 		return err
 	}
+	return ensureStream(ctx, js, auditJournal(replicas))
+}
+
+func auditJournal(replicas int) jetstream.StreamConfig {
 	audit := journal(subject.AuditStream, replicas, subject.AuditAll)
 	audit.AllowDirect = true
-	return ensureStream(ctx, js, audit)
+	return audit
 }
 
 // ProvisionStream creates the streams of a business stream (events, quarantine, sources,
@@ -54,6 +58,16 @@ func ProvisionStream(ctx context.Context, js jetstream.JetStream, bs string, par
 	if err := checkReplicas(replicas); err != nil {
 		return err
 	}
+	for _, config := range streamJournals(bs, partitions, replicas) {
+		if err := ensureStream(ctx, js, config); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamJournals lists the streams of a business stream.
+func streamJournals(bs string, partitions, replicas int) []jetstream.StreamConfig {
 	configs := make([]jetstream.StreamConfig, 0, partitions+4)
 	for pp := range partitions {
 		configs = append(configs, journal(subject.EventsStream(bs, pp), replicas, subject.Events(bs, pp)))
@@ -64,12 +78,7 @@ func ProvisionStream(ctx context.Context, js jetstream.JetStream, bs string, par
 	sources := journal(subject.SourcesStream(bs), replicas, subject.SourcesAll(bs))
 	revisions := journal(subject.RevisionsStream(bs), replicas, subject.RevisionsAll(bs), subject.CommitsAll(bs), subject.AliasAll(bs))
 	revisions.AllowAtomicPublish = true
-	for _, config := range append(configs, quarantine, sources, revisions, previews(bs, replicas)) {
-		if err := ensureStream(ctx, js, config); err != nil {
-			return err
-		}
-	}
-	return nil
+	return append(configs, quarantine, sources, revisions, previews(bs, replicas))
 }
 
 // ProvisionPolicy creates the windows journals of a policy generation.
@@ -78,13 +87,17 @@ func ProvisionPolicy(ctx context.Context, js jetstream.JetStream, bs, job string
 		return err
 	}
 	for pp := range partitions {
-		config := journal(subject.WindowsStream(bs, job, gen, pp), replicas, subject.Windows(bs, job, gen, pp))
-		config.AllowAtomicPublish = true // claims and control records are barriers: see internal/journal
-		if err := ensureStream(ctx, js, config); err != nil {
+		if err := ensureStream(ctx, js, windowsJournal(bs, job, gen, pp, replicas)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func windowsJournal(bs, job string, gen, pp, replicas int) jetstream.StreamConfig {
+	config := journal(subject.WindowsStream(bs, job, gen, pp), replicas, subject.Windows(bs, job, gen, pp))
+	config.AllowAtomicPublish = true // claims and control records are barriers: see internal/journal
+	return config
 }
 
 func checkReplicas(replicas int) error {

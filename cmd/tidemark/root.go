@@ -74,7 +74,7 @@ Start with:  tidemark demo`,
 		c.serviceCmd("effector", "Carry out effects at most once"),
 		c.serviceCmd("reconciler", "Give every late event a disposition"),
 		c.applyCmd(), c.getCmd(), c.diffCmd(), c.lintCmd(), c.schemaCmd(),
-		c.backupCmd(), c.traceCmd(), c.testCmd(), c.createCmd(), c.stateCmd(),
+		c.backupCmd(), c.traceCmd(), c.testCmd(), c.createCmd(), c.stateCmd(), c.doctorCmd(),
 		c.sendCmd(), c.waitCmd(), c.windowsCmd(), c.revisionsCmd(), c.explainCmd(),
 		c.quarantineCmd(), c.sourceCmd(), c.verifyCmd(), c.healthCmd(), c.versionCmd(),
 	)

@@ -182,7 +182,11 @@ func (c *cli) benchReport(r *bench.Report) error {
 	line("windows, revisions", "%d, %d", r.Windows, r.Revisions)
 	line("rows written a late event", "%.2f (%d late events)", r.RowsPerLate, r.LateEvents)
 	for _, name := range slices.Sorted(maps.Keys(r.Disk)) {
-		line("disk: "+name, "%.1f MiB, %.0f B an event", float64(r.Disk[name])/(1<<20), float64(r.Disk[name])/float64(r.Spec.Events))
+		text := fmt.Sprintf("%.1f MiB, %.0f B an event", float64(r.Disk[name])/(1<<20), float64(r.Disk[name])/float64(r.Spec.Events))
+		if n := r.Messages[name]; n > 0 {
+			text += fmt.Sprintf(", %d messages", n)
+		}
+		line("disk: "+name, "%s", text)
 	}
 	if p := r.Projector; p != nil {
 		line("projector", "%.0f revisions/s (%d in %.2f s), %.1f CPU µs each", p.PerSecond, p.Count, p.Seconds, p.CPUMicros)

@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/bench"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -94,7 +95,7 @@ func (r *benchRig) documents(ctx context.Context) error {
 // start runs a service until its stop is called, and waits until it is ready.
 func (r *benchRig) start(ctx context.Context, name string) (stop func() error, err error) {
 	cfg := nodeConfig{conn: r.conn, dir: r.dir, log: r.log}
-	s, err := buildService(name, cfg, prometheus.NewRegistry(), "http://127.0.0.1:0")
+	s, err := buildService(name, cfg, prometheus.NewRegistry(), heartbeat.New(r.clock), "http://127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -156,7 +157,7 @@ func (r *benchRig) readable(ctx context.Context) error {
 
 // measureDisk notes what the journals and files hold.
 func (r *benchRig) measureDisk(ctx context.Context) error {
-	r.report.Disk = map[string]int64{}
+	r.report.Disk, r.report.Messages = map[string]int64{}, map[string]int64{}
 	journals := map[string][]string{
 		"quarantine": {subject.QuarantineStream(bench.Stream)}, "revisions": {subject.RevisionsStream(bench.Stream)},
 		"sources": {subject.SourcesStream(bench.Stream)},
@@ -172,6 +173,7 @@ func (r *benchRig) measureDisk(ctx context.Context) error {
 				return fmt.Errorf("stream %s: %w", stream, err)
 			}
 			r.report.Disk[name] += int64(info.CachedInfo().State.Bytes)
+			r.report.Messages[name] += int64(info.CachedInfo().State.Msgs)
 		}
 	}
 	for name, dir := range map[string]string{"checkpoints": "windower", "views": "projector"} {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -103,22 +105,24 @@ func readSlab(r io.Reader, s *slab) error {
 	return err
 }
 
-// lane sends to one source partition: requests in order, a few under way.
+// benchLane sends to one source partition: requests in order, a few under way. A request
+// that is refused for a passing reason, such as a lease that moves, goes out again.
 type benchLane struct {
 	rig     *benchRig
 	subject string
 	inbox   string
 	replies chan *nats.Msg
 	sub     *nats.Subscription
+	slots   [sendInFlight]nats.Msg // requests under way; a free one has no subject
 	flying  int
 
-	accepted, quarantined int
+	accepted, quarantined, again int
 }
 
 func (r *benchRig) lane(partition int) (*benchLane, error) {
 	l := &benchLane{rig: r, subject: subject.Ingest(bench.Stream, bench.Source, uint32(partition)), inbox: r.client.NC.NewInbox()}
 	l.replies = make(chan *nats.Msg, 2*sendInFlight)
-	sub, err := r.client.NC.ChanSubscribe(l.inbox, l.replies)
+	sub, err := r.client.NC.ChanSubscribe(l.inbox+".*", l.replies)
 	l.sub = sub
 	return l, err
 }
@@ -130,32 +134,54 @@ func (l *benchLane) send(ctx context.Context, body []byte, header nats.Header) e
 			return err
 		}
 	}
-	l.flying++
-	return l.rig.client.NC.PublishMsg(&nats.Msg{Subject: l.subject, Reply: l.inbox, Data: body, Header: header})
+	for i := range l.slots {
+		if m := &l.slots[i]; m.Subject == "" {
+			m.Subject, m.Reply, m.Header, m.Data = l.subject, l.inbox+"."+strconv.Itoa(i), header, append(m.Data[:0], body...)
+			l.flying++
+			return l.rig.client.NC.PublishMsg(m)
+		}
+	}
+	return errors.New("no slot is free")
 }
 
 // settle waits for one answer.
 func (l *benchLane) settle(ctx context.Context) error {
 	select {
 	case m := <-l.replies:
-		return l.take(m)
+		return l.take(ctx, m)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (l *benchLane) take(m *nats.Msg) error {
-	l.flying--
+func (l *benchLane) take(ctx context.Context, m *nats.Msg) error {
+	i, err := strconv.Atoi(strings.TrimPrefix(m.Subject, l.inbox+"."))
+	if err != nil || i >= len(l.slots) || l.slots[i].Subject == "" {
+		return fmt.Errorf("an answer came to %s, where nothing was asked", m.Subject)
+	}
 	var reply ingest.Reply
 	if len(m.Data) == 0 {
-		return nats.ErrNoResponders
+		err = nats.ErrNoResponders
+	} else {
+		err = decodeReply(m.Data, &reply)
 	}
-	if err := decodeReply(m.Data, &reply); err != nil {
-		return err
+	if err != nil {
+		return l.repeat(ctx, &l.slots[i], err)
 	}
+	l.slots[i].Subject = ""
+	l.flying--
 	l.accepted += reply.Accepted
 	l.quarantined += reply.Quarantined
 	return nil
+}
+
+// repeat sends a refused request again, if that may help.
+func (l *benchLane) repeat(ctx context.Context, m *nats.Msg, why error) error {
+	p := pusher{cli: l.rig.cli}
+	if l.again++; l.again > 1000 || !p.again(ctx, why) {
+		return why
+	}
+	return l.rig.client.NC.PublishMsg(m)
 }
 
 func (l *benchLane) drain(ctx context.Context) error {

@@ -9,6 +9,7 @@ type Report struct {
 	CPUPerM     float64          `json:"cpuSecondsPerMillion"`
 	PeakRSS     int64            `json:"peakRssBytes"`
 	Disk        map[string]int64 `json:"diskBytes"` // by journal; "checkpoints", "views"
+	Messages    map[string]int64 `json:"messages"`  // by journal
 	InputBytes  int64            `json:"inputBytes,omitempty"`
 	Windows     uint64           `json:"windows"`
 	Revisions   uint64           `json:"revisions"`

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -27,6 +28,8 @@ const (
 	// message of the stream.
 	snapshotQuiet = 2 * time.Minute
 	restoreQuiet  = 2 * time.Minute
+	// interestFor is how long a cluster may take to tell its servers who waits for chunks.
+	interestFor = 5 * time.Second
 )
 
 // StreamCopy says what a copy of a stream is of.
@@ -161,9 +164,7 @@ func (c *Conn) deliver(ctx context.Context, stream, to string, r io.Reader, prog
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return err
 		}
-		waiting, cancel := context.WithTimeout(ctx, restoreQuiet)
-		m, askErr := c.NC.RequestWithContext(waiting, to, chunk[:n])
-		cancel()
+		m, askErr := c.hand(ctx, to, chunk[:n])
 		if askErr != nil {
 			return fmt.Errorf("restore of stream %s after %d bytes: %w", stream, sent, askErr)
 		}
@@ -183,6 +184,27 @@ func (c *Conn) deliver(ctx context.Context, stream, to string, r io.Reader, prog
 		}
 		if sent += int64(n); progress != nil {
 			progress(sent)
+		}
+	}
+}
+
+// hand sends one chunk. In a cluster the word that somebody waits for it may be slower
+// than the chunk: one that nobody got is sent again.
+func (c *Conn) hand(ctx context.Context, to string, chunk []byte) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, restoreQuiet)
+	defer cancel()
+	again := clock.System().NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	begun := clock.System().Now()
+	for {
+		m, err := c.NC.RequestWithContext(ctx, to, chunk)
+		if !errors.Is(err, nats.ErrNoResponders) || clock.System().Since(begun) > interestFor {
+			return m, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-again.C():
 		}
 	}
 }

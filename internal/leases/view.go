@@ -64,7 +64,8 @@ func (v *view) memberSeen(instance string, data []byte, revision uint64, now tim
 		delete(v.members, instance)
 		return
 	}
-	if m == nil || m.entry.Session != e.Session {
+	// One that comes back after a silence is as fresh as one that starts.
+	if m == nil || m.entry.Session != e.Session || v.silent(m) {
 		m = &member{since: now, settled: !v.synced}
 		v.members[instance] = m
 	}

@@ -289,8 +289,12 @@ func TestProcessesComeAndGoWhileEventsFlow(t *testing.T) {
 	f.moved("it goes on", 0.5, 0.5)
 	f.each(2, (*process).kill)
 	f.moved("one is killed", 1, 0)
+	if err := os.RemoveAll(filepath.Join(f.dir, "windower-2")); err != nil { // its disk is gone too
+		t.Fatal(err)
+	}
 	f.each(2, (*process).start)
 	f.moved("it is back", 0.5, 0.5)
+	f.all["windower-2"].says("restored a snapshot")
 	f.each(1, func(p *process) { p.signal(syscall.SIGTERM) })
 	f.moved("one leaves", 0, 1)
 	for _, service := range fleetServices {

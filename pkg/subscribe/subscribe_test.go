@@ -294,7 +294,7 @@ func TestExampleConsumer(t *testing.T) {
 	must(t, err)
 	must(t, run.Process.Signal(os.Interrupt))
 	must(t, run.Wait())
-	if got := string(line[:n]); got != "eu 2026-11-30T10:00:00Z 2026-11-30T11:00:00Z UPSERT 1 [{orders 1 false}]\n" {
+	if got := string(line[:n]); got != "eu 2026-11-30T10:00:00Z 2026-11-30T11:00:00Z UPSERT 1 [orders=1]\n" {
 		t.Errorf("the consumer prints %q", got)
 	}
 }

@@ -127,6 +127,11 @@ func (f *fleet) moved(what string, first, second float64) {
 		text = append(text, fmt.Sprintf("%s %.1f s", service, took[service].Seconds()))
 	}
 	f.t.Logf("%-22s %s", what, strings.Join(text, ", "))
+	if time.Since(begun) > 9*time.Second { // far from what it takes: the logs tell why
+		for name, p := range f.all {
+			f.t.Logf("%s\n%s", name, p.log)
+		}
+	}
 }
 
 // watchers are readers that must not notice anything.

@@ -53,7 +53,7 @@ func (l *Lease) end(failed bool) {
 		h := l.holder
 		h.mu.Lock()
 		mine := h.held[l.key] == l
-		if failed {
+		if failed = failed && mine; failed { // what failed because others took over did not fail here
 			h.penalise(l)
 		}
 		if mine {

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
@@ -55,6 +58,44 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	return exitFindings
+}
+
+// spoken says an error to the person who typed args: what, why and what to do, without
+// the words of libraries.
+func spoken(root *cobra.Command, args []string, err error) string {
+	text := err.Error()
+	if errors.Is(err, context.Canceled) {
+		return "interrupted"
+	}
+	if !isUsage(err) {
+		return text
+	}
+	cmd, _, lost := root.Find(args)
+	if lost != nil {
+		cmd = root
+	}
+	help := "`" + cmd.CommandPath() + " --help` tells more"
+	switch {
+	case strings.HasPrefix(text, "unknown command") && !cmd.HasSubCommands():
+		text = "`" + cmd.CommandPath() + "` takes no arguments"
+	case strings.HasPrefix(text, "unknown command"):
+		help = "`" + cmd.CommandPath() + " --help` lists the commands"
+		cmd.SuggestionsMinimumDistance = 2
+		for _, arg := range args {
+			if near := cmd.SuggestionsFor(arg); len(near) > 0 && strings.Contains(text, strconv.Quote(arg)) {
+				help = "did you mean " + strings.Join(near, " or ") + "? " + help
+				break
+			}
+		}
+	case strings.HasPrefix(text, "accepts "), strings.HasPrefix(text, "requires at least"):
+		text = "wrong number of arguments; write: " + cmd.UseLine()
+	case strings.HasPrefix(text, "required flag"):
+		text += "; write: " + cmd.UseLine()
+	case strings.HasPrefix(text, "invalid argument"):
+		text, _, _ = strings.Cut(text, " flag: ") // what follows is how Go failed to read it
+		text += " flag"
+	}
+	return text + "; " + help
 }
 
 // isUsage recognises cobra's complaints about flags and arguments, which have no type.

@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && err.Error() != "" {
-		fmt.Fprintln(errOut, "tidemark: "+err.Error())
+		fmt.Fprintln(errOut, "tidemark: "+spoken(root, args, err))
 	}
 	return exitCode(err)
 }

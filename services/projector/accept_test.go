@@ -385,6 +385,42 @@ func TestViewIsRebuilt(t *testing.T) {
 	owner.closeView()
 }
 
+// A view whose file cannot be written ends the cycle at once, so that it is opened again:
+// while nothing comes in nobody else would notice, and queries would fail for good.
+func TestViewThatCannotBeWrittenIsNoticedWhileIdle(t *testing.T) {
+	t.Parallel()
+	for name, accepting := range map[string]bool{"owner": true, "follower": false} {
+		t.Run(name, func(t *testing.T) {
+			conn := connect(t)
+			p := newPartition(t, conn, 1)
+			a := newAuthor(t, conn, p, staticOf(p))
+			ctx := testContext(t)
+			n := newNode(t, conn, p, t.TempDir())
+			f, done := n.follower(ctx), make(chan error, 1)
+			if accepting {
+				go func() { done <- n.unit.own(ctx, f, nil) }()
+				n.awaitWindows(a.write(base+hour, a.propose("eu-west", base, 10)))
+			} else {
+				go func() { done <- n.unit.follow(ctx, f, nil) }()
+			}
+			v := n.opened()
+			must(t, v.store.Close())
+			v.mu.Lock()
+			v.dirty = true
+			v.mu.Unlock()
+			poke(v.wake)
+			select {
+			case err := <-done:
+				if err == nil || !strings.Contains(err.Error(), "write view") {
+					t.Errorf("the cycle ended with %v", err)
+				}
+			case <-ctx.Done():
+				t.Error("nobody noticed")
+			}
+		})
+	}
+}
+
 // A revisions stream that was made anew stops the partition.
 func TestReplacedStreamHalts(t *testing.T) {
 	t.Parallel()

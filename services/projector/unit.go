@@ -183,6 +183,8 @@ func (u *unit) follow(ctx context.Context, f *follower, held <-chan *leases.Leas
 			if held = nil; ok {
 				lease, u.yield = got, got.Yield()
 			}
+		case <-f.view.broken:
+			return f.view.failure()
 		case <-ctx.Done():
 			return nil
 		}
@@ -274,6 +276,8 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 					return err
 				}
 				continue
+			case <-a.view.broken: // queries fail until it is opened again
+				return a.view.failure()
 			case <-lost:
 				return nil
 			case <-u.yield: // another process goes on behind what is committed

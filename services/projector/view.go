@@ -64,8 +64,9 @@ type view struct {
 	frozen map[string][]byte
 	bytes  int // in fresh
 	place  place
-	dirty  bool  // place or fresh differ from what is written or being written
-	failed error // why it can take in no more; it must be opened again
+	dirty  bool          // place or fresh differ from what is written or being written
+	failed error         // why it can take in no more; it must be opened again
+	broken chan struct{} // closed when failed is set by a write
 
 	timer  clock.Timer
 	wake   chan struct{} // asks the writer to look
@@ -82,7 +83,7 @@ func openView(path string, clk clock.Clock, every time.Duration) (*view, error) 
 	}
 	v := &view{
 		store: store, clock: clk, every: every, fresh: map[string][]byte{},
-		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1), broken: make(chan struct{}),
 		done: make(chan struct{}), closed: make(chan struct{}),
 	}
 	err = store.View(func(tx *checkpoint.Tx) error {
@@ -241,6 +242,7 @@ func (v *view) flush() {
 	v.mu.Lock()
 	if err != nil {
 		v.failed = fmt.Errorf("write view: %w", err)
+		close(v.broken) // once: nothing is written after a failure
 	} else {
 		v.frozen = nil
 	}

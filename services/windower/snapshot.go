@@ -41,6 +41,7 @@ type snapshotter struct {
 	last    time.Time
 	taken   int   // bytes of frames that went into checkpoints before the last one
 	stored  saved // what the newest one stands at
+	swept   bool  // nothing that was cut off is left
 	running chan struct{}
 	stop    context.CancelFunc
 }
@@ -72,6 +73,12 @@ func (s *snapshotter) checkpointed(input int) {
 		defer close(running)
 		defer cancel()
 		s.note(s.make(ctx))
+		if !s.swept {
+			err := s.objects.sweep(ctx)
+			if s.swept = err == nil; err != nil {
+				s.log.Debug().Err(err).Msg("windower: snapshots that were cut off are looked for another time")
+			}
+		}
 	}()
 }
 

@@ -34,6 +34,8 @@ const (
 	uploadBurst = 4 << 20
 	uploadEvery = 80 * time.Millisecond
 	uploadChunk = 256 << 10
+	// sweepFor bounds one look for what was left behind.
+	sweepFor = 10 * time.Second
 	// stallFor is how long nothing of a snapshot may arrive; up to twice as long is waited.
 	stallFor = 3 * time.Second
 	// pointerFormat is raised when an older program could not read the pointer any more.
@@ -96,7 +98,7 @@ func (s *snapshotStore) list(ctx context.Context) ([]snapshotRef, error) {
 }
 
 // store uploads what r reads, reads it back, and publishes it in the pointer only then.
-// Snapshots beyond the newest few are deleted.
+// Snapshots that fall out of the pointer are deleted.
 func (s *snapshotStore) store(ctx context.Context, r io.Reader, ref snapshotRef) error {
 	objects, err := s.objects(ctx)
 	if err != nil {
@@ -177,31 +179,54 @@ func (s *snapshotStore) watch(done <-chan struct{}, check *checkedReader, pipe *
 	}
 }
 
-// publish puts ref into the pointer and deletes what falls out of it. Two owners may do
-// so at once (a frozen one that woke up): one entry may be lost then, and its object is
-// swept later. It costs time, never facts.
+// publish puts ref into the pointer and deletes what falls out of it: older ones, and
+// those of another journal of the same name. Two owners may do so at once (a frozen one
+// that woke up): one entry may be lost then, and its object is swept later. It costs time,
+// never facts.
 func (s *snapshotStore) publish(ctx context.Context, objects jetstream.ObjectStore, ref snapshotRef) error {
 	have, err := s.list(ctx)
 	if err != nil && !errors.Is(err, errSnapshot) {
 		return err
 	}
-	have = slices.DeleteFunc(have, func(o snapshotRef) bool { return o.State.Windows != ref.State.Windows })
 	have = append(have, ref)
 	slices.SortStableFunc(have, func(a, b snapshotRef) int { return cmp.Compare(b.State.Seq, a.State.Seq) })
-	have = have[:min(len(have), snapshotsKept)]
-	data, err := json.Marshal(pointer{Format: pointerFormat, Snapshots: have})
+	var kept, dropped []snapshotRef
+	for _, o := range have {
+		if o.State.Windows == ref.State.Windows && len(kept) < snapshotsKept {
+			kept = append(kept, o)
+		} else {
+			dropped = append(dropped, o)
+		}
+	}
+	data, err := json.Marshal(pointer{Format: pointerFormat, Snapshots: kept})
 	if err != nil {
 		return err
 	}
 	if _, err := objects.PutBytes(ctx, s.pointerName(), data); err != nil {
 		return fmt.Errorf("pointer to the snapshots of %s: %w", s.part, err)
 	}
-	return s.sweep(ctx, objects, have)
+	for _, o := range dropped {
+		if err := objects.Delete(ctx, o.Name); err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) {
+			return fmt.Errorf("delete snapshot %s: %w", o.Name, err)
+		}
+	}
+	return nil
 }
 
-// sweep deletes the unit's objects that the pointer does not name: old snapshots, and
-// what an upload that ended in the middle left behind.
-func (s *snapshotStore) sweep(ctx context.Context, objects jetstream.ObjectStore, named []snapshotRef) error {
+// sweep deletes the unit's objects that the pointer does not name: what an upload that
+// ended in the middle left behind. Nobody may wait for it: the list of an object store may
+// never come to its end while others delete objects.
+func (s *snapshotStore) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepFor)
+	defer cancel()
+	objects, err := s.objects(ctx)
+	if err != nil {
+		return err
+	}
+	named, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
 	all, err := objects.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list the snapshots of %s: %w", s.part, err)

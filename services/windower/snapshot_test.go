@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -90,7 +91,7 @@ func (w *world) snapshotted(n int) (last uint64) {
 
 func TestHandoffLeavesASnapshotAtTheLastCommit(t *testing.T) {
 	w := newWorld(t, 1)
-	last := w.snapshotted(1)
+	w.snapshotted(1)
 	commits := w.read(0).commits
 	refs := w.snapshots(0)
 	if len(refs) != 1 {
@@ -105,7 +106,7 @@ func TestHandoffLeavesASnapshotAtTheLastCommit(t *testing.T) {
 	// The next owner has nothing but the snapshot, and reads nothing twice.
 	u := w.unit(0, t.TempDir())
 	r := start(t, u)
-	last = w.traffic(0, 3, 3, 50)
+	last := w.traffic(0, 3, 3, 50)
 	r.reached(t, last+1)
 	r.drain(t)
 	w.same(0)
@@ -139,7 +140,16 @@ func TestTheNewestSnapshotsAreKept(t *testing.T) {
 			t.Error("the newest is not the first")
 		}
 	}
-	if names := w.objects(); len(names) != snapshotsKept+1 { // and the pointer
+	if names := w.objects(); len(names) != snapshotsKept+2 { // and the pointer, and what was cut off
+		t.Errorf("objects %v", names)
+	}
+	u := w.unit(0, w.dir)
+	u.snapshotEvery = time.Nanosecond
+	r := start(t, u)
+	r.reached(t, w.traffic(0, 30, 1, 5)+1)
+	await(t, "what was cut off is swept", func() bool { return !slices.Contains(w.objects(), orphan) })
+	r.crash(t)
+	if names := w.objects(); len(names) != snapshotsKept+1 {
 		t.Errorf("objects %v", names)
 	}
 }

@@ -126,7 +126,7 @@ func (p *pusher) finish(ctx context.Context) error {
 	return nil
 }
 
-func (p *pusher) control(ctx context.Context, body any, answer any) error {
+func (p *pusher) control(ctx context.Context, body, answer any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return err

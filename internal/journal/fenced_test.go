@@ -32,7 +32,7 @@ func rows(bs string, pp int, from uint64, n int) []Message {
 
 // wholeBatches reads one partition as a reader must and checks that records count 1, 2,
 // 3… in whole batches, under growing epochs.
-func wholeBatches(t testing.TB, js jetstream.JetStream, bs string, pp int) (records uint64, epoch uint64) {
+func wholeBatches(t testing.TB, js jetstream.JetStream, bs string, pp int) (records, epoch uint64) {
 	t.Helper()
 	fence := subject.Commits(bs, "job", 1, pp)
 	group := NewBatchGrouper(subject.RevisionsStream(bs), fence)

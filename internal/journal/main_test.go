@@ -134,7 +134,7 @@ func entries(t testing.TB, js jetstream.JetStream, stream string) []*Entry {
 // wholeJournal checks what must hold of every single-writer journal whatever happened:
 // the chain is whole, epochs grow with claims, no COMMIT stands behind a newer claim, and
 // the records count 1, 2, 3… without gap or repetition.
-func wholeJournal(t testing.TB, js jetstream.JetStream, stream string) (commits uint64, epoch uint64) {
+func wholeJournal(t testing.TB, js jetstream.JetStream, stream string) (commits, epoch uint64) {
 	t.Helper()
 	var chain Chain
 	chain.Start()

@@ -28,6 +28,7 @@ func (b *logBridge) Tracef(string, ...any)  {}
 func (b *logBridge) Warnf(format string, v ...any) {
 	b.log.Warn().Str("from", "nats-server").Msgf(format, v...)
 }
+
 func (b *logBridge) Errorf(format string, v ...any) {
 	b.log.Error().Str("from", "nats-server").Msgf(format, v...)
 }

@@ -95,12 +95,21 @@ func TestBinaryAttributesDialects(t *testing.T) {
 		want   map[string]string
 	}{
 		{"HTTP", canonical, map[string]string{"id": "a b", "source": "/shop", "op": "assert", "datacontenttype": "application/json"}},
-		{"NATS binding", map[string][]string{"ce-id": {"%F0%9F%98%80%25"}, "ce-datacontenttype": {"application/json"}},
-			map[string]string{"id": "😀%", "datacontenttype": "application/json"}},
-		{"Go SDK, raw values", map[string][]string{"ce-id": {"100%"}, "ce-subject": {"50% off & größer"}, "content-type": {"text/json"}},
-			map[string]string{"id": "100%", "subject": "50% off & größer", "datacontenttype": "text/json"}},
-		{"both content types", map[string][]string{"ce-datacontenttype": {"application/json"}, "Content-Type": {"text/plain"}},
-			map[string]string{"datacontenttype": "application/json"}},
+		{
+			"NATS binding",
+			map[string][]string{"ce-id": {"%F0%9F%98%80%25"}, "ce-datacontenttype": {"application/json"}},
+			map[string]string{"id": "😀%", "datacontenttype": "application/json"},
+		},
+		{
+			"Go SDK, raw values",
+			map[string][]string{"ce-id": {"100%"}, "ce-subject": {"50% off & größer"}, "content-type": {"text/json"}},
+			map[string]string{"id": "100%", "subject": "50% off & größer", "datacontenttype": "text/json"},
+		},
+		{
+			"both content types",
+			map[string][]string{"ce-datacontenttype": {"application/json"}, "Content-Type": {"text/plain"}},
+			map[string]string{"datacontenttype": "application/json"},
+		},
 		{"quoted with escapes", map[string][]string{"Ce-Id": {`"a\"b\\c"`}}, map[string]string{"id": `a"b\c`}},
 		{"traceparent beside", map[string][]string{"ce-id": {"1"}, "Traceparent": {trace}}, map[string]string{"id": "1", "traceparent": trace}},
 		{"others are ignored", map[string][]string{"Tm-Source": {"x"}, "ce-": {"y"}, "Ceid": {"z"}}, map[string]string{}},
@@ -235,8 +244,10 @@ func FuzzCloudEvent(f *testing.F) {
 		if _, err := envelope.ParseCloudEvent(&d, src, &ce); err != nil {
 			return
 		}
-		ev := &envelope.Event{ID: ce.ID, Source: ce.Source, Type: ce.Type, Subject: ce.Subject, Op: ce.Op, Withdraws: ce.Withdraws,
-			Origin: ce.Origin, DataSchema: ce.DataSchema, TraceParent: ce.TraceParent, Data: ce.Data}
+		ev := &envelope.Event{
+			ID: ce.ID, Source: ce.Source, Type: ce.Type, Subject: ce.Subject, Op: ce.Op, Withdraws: ce.Withdraws,
+			Origin: ce.Origin, DataSchema: ce.DataSchema, TraceParent: ce.TraceParent, Data: ce.Data,
+		}
 		var again envelope.CloudEvent
 		out := envelope.AppendCloudEvent(nil, ev)
 		if _, err := envelope.ParseCloudEvent(&d, out, &again); err != nil || again.ID != ce.ID || again.Withdraws != ce.Withdraws {

@@ -264,7 +264,8 @@ func FuzzFrame(f *testing.F) {
 	full := &envelope.Frame{Writer: "w", Number: 1, Extractors: []string{"t@1"}, Records: []envelope.Record{
 		{Event: &envelope.Event{ID: "a", Source: "s", Type: "x", Times: []envelope.EventTime{envelope.MinEventTime}, Withdraws: "b", Op: envelope.Retract}},
 		{Mark: &envelope.Mark{Source: "s", MaxEventTime: []envelope.EventTime{5}, Writer: "w", Frames: 3, Finished: true}},
-		{Gap: &envelope.Gap{Writer: "w", First: 1, Last: 2, Reason: "disk"}}, {Reopen: []byte("r")},
+		{Gap: &envelope.Gap{Writer: "w", First: 1, Last: 2, Reason: "disk"}},
+		{Reopen: []byte("r")},
 	}}
 	data, err := envelope.AppendFrame(nil, full)
 	must(f, err)

@@ -439,8 +439,10 @@ func (ev *Event) Clone() *Event {
 	out.Times = append([]EventTime(nil), ev.Times...)
 	out.Values = append([]Value(nil), ev.Values...)
 	out.Data = append([]byte(nil), ev.Data...)
-	for _, s := range []*string{&out.ID, &out.Source, &out.Type, &out.Subject, &out.Key,
-		&out.Withdraws, &out.DataSchema, &out.TraceParent} {
+	for _, s := range []*string{
+		&out.ID, &out.Source, &out.Type, &out.Subject, &out.Key,
+		&out.Withdraws, &out.DataSchema, &out.TraceParent,
+	} {
 		*s = strings.Clone(*s)
 	}
 	for i := range out.Values {

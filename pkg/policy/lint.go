@@ -10,7 +10,7 @@ const maxWindowsPerEvent = 1000
 // Lint answers what is wrong with documents beyond their own fields: windows and times
 // that cannot work, and policies that do not fit their stream or the generation before.
 // Streams and earlier generations are looked for in docs first, then in applied.
-func Lint(docs []Document, applied []Document) []Finding {
+func Lint(docs, applied []Document) []Finding {
 	var out []Finding
 	for i := range docs {
 		doc := &docs[i]

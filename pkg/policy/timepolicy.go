@@ -98,7 +98,8 @@ func (r *reader) extractorRef(n *node) string {
 	if n == nil {
 		return ""
 	}
-	text, line := n.text, n.line
+	var text string
+	line := n.line
 	if n.shape == shapeMap {
 		o := r.object(n, "timestampExtractor")
 		name := r.text(o.required("name", "order.occurred_at"), "timestampExtractor.name")

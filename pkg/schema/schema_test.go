@@ -237,17 +237,23 @@ func TestRecords(t *testing.T) {
 		bad        [][2]string // text of good and what stands in its place
 	}{
 		{"alias.v1", `{"schema":"alias.v1","job":"j","canonical":1,"epoch":1,"candidate":2,"candidatePercent":5,"switching":{"to":2}}`, [][2]string{
-			{`"epoch":1`, `"epoch":0`}, {`"canonical":1,`, ``}, {`,"candidatePercent":5`, ``}, {`{"to":2}`, `2`}, {`"job":"j"`, `"job":"j","x":1`}}},
+			{`"epoch":1`, `"epoch":0`}, {`"canonical":1,`, ``}, {`,"candidatePercent":5`, ``}, {`{"to":2}`, `2`}, {`"job":"j"`, `"job":"j","x":1`},
+		}},
 		{"claim.v1", `{"schema":"claim.v1","epoch":1,"owner":"a","coreVersion":1}`, [][2]string{
-			{`"epoch":1`, `"epoch":0`}, {`"owner":"a"`, `"owner":""`}, {`claim.v1`, `claim.v2`}, {`,"coreVersion":1`, ``}, {`"epoch":1`, `"epoch":"1"`}}},
+			{`"epoch":1`, `"epoch":0`}, {`"owner":"a"`, `"owner":""`}, {`claim.v1`, `claim.v2`}, {`,"coreVersion":1`, ``}, {`"epoch":1`, `"epoch":"1"`},
+		}},
 		{"commit.v1", `{"schema":"commit.v1","epoch":3,"inputs":[{"stream":"S","created":"2026-11-30T10:00:00.000000001Z","seq":2,"index":0,"outputs":1}],"w":"-inf","wdata":"2026-11-30T10:00:00.5Z","openFrom":"+inf","counts":{"applied":3},"idDigest":"0123456789abcdef0123456789abcdef","records":4,"recordsDigest":"` + digest + `","previous":"` + digest + `"}`, [][2]string{
-			{`"seq":2,`, ``}, {`"-inf"`, `"never"`}, {`"applied":3`, `"applied":"3"`}, {`"records":4`, `"records":-4`}, {`0123456789abcdef"`, `0123456789ABCDEF"`}}},
+			{`"seq":2,`, ``}, {`"-inf"`, `"never"`}, {`"applied":3`, `"applied":"3"`}, {`"records":4`, `"records":-4`}, {`0123456789abcdef"`, `0123456789ABCDEF"`},
+		}},
 		{"envelope.v1", `{"specversion":"1.0","id":"1","source":"shop","type":"order","data":{"a":1},"op":"retract","withdraws":"0","origin":"live","com":"x"}`, [][2]string{
-			{`"1.0"`, `"0.3"`}, {`"id":"1",`, ``}, {`,"withdraws":"0"`, ``}, {`"retract"`, `"delete"`}, {`"live"`, `"dead"`}, {`,"data":{"a":1}`, ``}}},
+			{`"1.0"`, `"0.3"`}, {`"id":"1",`, ``}, {`,"withdraws":"0"`, ``}, {`"retract"`, `"delete"`}, {`"live"`, `"dead"`}, {`,"data":{"a":1}`, ``},
+		}},
 		{"quarantineRecord.v1", `{"schema":"quarantineRecord.v1","writer":"w","number":1,"reason":"malformed-json","rule":"r","stream":"s","source":"x","partition":0,"format":"plain","ingestTime":"2026-11-30T10:00:00Z","bytes":"e30="}`, [][2]string{
-			{`"malformed-json"`, `"other"`}, {`"number":1`, `"number":0`}, {`"bytes":"e30="`, `"bytes":1`}, {`"plain"`, `"xml"`}, {`,"rule":"r"`, ``}}},
+			{`"malformed-json"`, `"other"`}, {`"number":1`, `"number":0`}, {`"bytes":"e30="`, `"bytes":1`}, {`"plain"`, `"xml"`}, {`,"rule":"r"`, ``},
+		}},
 		{"revision.v1", `{"schema":"revision.v1","stream":"orders","job":"j","policyGeneration":"j@1","policyDigest":"` + digest + `","key":"k","window":{"start":"2026-11-30T10:00:00Z","end":"2026-11-30T11:00:00Z"},"logicalWindowId":"` + digest + `","projectionId":"` + digest + `","op":"UPSERT","revision":2,"predecessor":{"revision":1,"digest":"` + digest + `"},"state":"CORRECTED","firing":"LATE","origin":"live","valueChanged":true,"value":{"revenue":"12.50","orders":4},"delta":{"revenue":"-1.00","orders":1},"inputs":{"journal":{"partition":3,"first":1,"last":9},"events":4,"idDigest":"0123456789abcdef0123456789abcdef"},"aggregateDigest":"` + digest + `","watermark":{"at":"2026-11-30T11:04:10.25Z","data":"-inf"},"cause":"LATE_EVENT","supersedes":[],"attempt":{"epoch":7}}`, [][2]string{
-			{`"revision":2,`, `"revision":1,`}, {`"UPSERT"`, `"DELETE"`}, {`"orders":4`, `"orders":4.5`}, {`"j@1"`, `"j"`}, {`"key":"k"`, `"key":""`}, {`"supersedes":[]`, `"supersedes":null`}}},
+			{`"revision":2,`, `"revision":1,`}, {`"UPSERT"`, `"DELETE"`}, {`"orders":4`, `"orders":4.5`}, {`"j@1"`, `"j"`}, {`"key":"k"`, `"key":""`}, {`"supersedes":[]`, `"supersedes":null`},
+		}},
 	}
 	for _, tt := range tests {
 		if err := validateJSON(t, schemas[tt.name], tt.good); err != nil {

@@ -102,7 +102,7 @@ func TestProcessesFollowDocumentsAndTakeOver(t *testing.T) {
 	until(t, "ready without documents", func() bool { return len(first.Problems()) == 0 })
 	apply(t, conn, documents)
 	apply(t, conn, firstPolicy)
-	push := func(s *Service, source string, item string) error {
+	push := func(s *Service, source, item string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := s.Push(ctx, &Request{Stream: "live", Source: source, Items: plain(item)})

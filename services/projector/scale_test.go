@@ -224,7 +224,7 @@ func TestEveryProcessAnswersForItself(t *testing.T) {
 	stream, _ := apply(t, conn)
 	for _, instance := range []string{"a", "b", "c"} {
 		p := startScaled(t, dial, instance)
-		eventually(t, func() string { return fmt.Sprint(p.Problems())[1:len(fmt.Sprint(p.Problems()))-1] })
+		eventually(t, func() string { return fmt.Sprint(p.Problems())[1 : len(fmt.Sprint(p.Problems()))-1] })
 	}
 	eventually(t, func() string { return gathered(conn.NC, stream, 3) })
 }

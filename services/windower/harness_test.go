@@ -339,7 +339,7 @@ func (w *world) same(pp int) books {
 }
 
 // traffic writes hours of events with marks, late events and repetitions among them.
-func (w *world) traffic(pp int, from, hours, keys int) (last uint64) {
+func (w *world) traffic(pp, from, hours, keys int) (last uint64) {
 	w.t.Helper()
 	for h := from; h < from+hours; h++ {
 		at := epoch.Add(int64(h) * hour)

@@ -217,7 +217,8 @@ func TestDecideFillsTheEvent(t *testing.T) {
 
 	item := admission.Item{Format: admission.Binary, Source: "shop", Bytes: []byte(order("", `"eu"`, "1", at)), Header: map[string]string{
 		"specversion": "1.0", "id": "r-1", "source": "shop", "type": "order.refunded", "subject": "o-1", "op": "retract",
-		"withdraws": "o-1", "origin": "replay", "dataschema": "3", "unheard": "of"}}
+		"withdraws": "o-1", "origin": "replay", "dataschema": "3", "unheard": "of",
+	}}
 	check(t, admission.New(orders()).Decide(item, 0, arrival, &ev), "")
 	if ev.ID != "r-1" || ev.Op != envelope.Retract || ev.Withdraws != "o-1" || ev.Origin != envelope.OriginReplay ||
 		ev.Type != "order.refunded" || ev.Subject != "o-1" || ev.DataSchema != "3" || ev.Key != "eu" {
@@ -234,7 +235,8 @@ func TestDecideDigestDoesNotDependOnTheFormat(t *testing.T) {
 	var structured, binary envelope.Event
 	check(t, a.Decide(cloud(`"id":"a","source":"shop"`), 0, arrival, &structured), "")
 	check(t, a.Decide(admission.Item{Format: admission.Binary, Bytes: []byte(" " + data), Header: map[string]string{
-		"specversion": "1.0", "id": "a", "source": "shop", "type": "order"}}, 0, arrival, &binary), "")
+		"specversion": "1.0", "id": "a", "source": "shop", "type": "order",
+	}}, 0, arrival, &binary), "")
 	want, err := envelope.DigestJSON([]byte(data))
 	if err != nil || structured.Digest != want || binary.Digest != want {
 		t.Errorf("got %x and %x, want %x (%v)", structured.Digest, binary.Digest, want, err)
@@ -306,11 +308,14 @@ func TestDecideValueTypes(t *testing.T) {
 		want envelope.Value
 		not  admission.Reason
 	}{
-		{policy.Int, "7", envelope.Value{Int: 7}, ""}, {policy.Int, `"-7"`, envelope.Value{Int: -7}, ""},
-		{policy.Int, "7.00", envelope.Value{Int: 7}, ""}, {policy.Int, "7.5", envelope.Value{}, admission.ValuePrecision},
+		{policy.Int, "7", envelope.Value{Int: 7}, ""},
+		{policy.Int, `"-7"`, envelope.Value{Int: -7}, ""},
+		{policy.Int, "7.00", envelope.Value{Int: 7}, ""},
+		{policy.Int, "7.5", envelope.Value{}, admission.ValuePrecision},
 		{policy.Int, "9223372036854775807", envelope.Value{Int: 1<<63 - 1}, ""},
 		{policy.Int, "9223372036854775808", envelope.Value{}, admission.ValueFormat},
-		{policy.String, `"caf\u00e9"`, envelope.Value{Text: "café"}, ""}, {policy.String, `""`, envelope.Value{}, ""},
+		{policy.String, `"caf\u00e9"`, envelope.Value{Text: "café"}, ""},
+		{policy.String, `""`, envelope.Value{}, ""},
 		{policy.String, "7", envelope.Value{}, admission.ValueFormat},
 	} {
 		bs := orders()
@@ -455,8 +460,10 @@ func FuzzDecide(f *testing.F) {
 	bs.Key = append(bs.Key, "/order/amount")
 	used := admission.New(bs)
 	f.Fuzz(func(t *testing.T, src []byte, format uint8, partition uint32) {
-		it := admission.Item{Format: admission.Format(format), Bytes: src, Source: "shop",
-			Header: map[string]string{"specversion": "1.0", "id": "h", "source": "shop", "type": "t"}}
+		it := admission.Item{
+			Format: admission.Format(format), Bytes: src, Source: "shop",
+			Header: map[string]string{"specversion": "1.0", "id": "h", "source": "shop", "type": "t"},
+		}
 		var ev, second envelope.Event
 		refusal := admission.New(bs).Decide(it, partition, arrival, &ev)
 		again := used.Decide(it, partition, arrival, &second)

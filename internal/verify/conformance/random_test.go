@@ -23,11 +23,10 @@ type journalGen struct {
 }
 
 type sourceState struct {
-	source   string
-	number   uint32
-	mark     envelope.Mark
-	max      envelope.EventTime
-	finished bool
+	source string
+	number uint32
+	mark   envelope.Mark
+	max    envelope.EventTime
 }
 
 func newJournalGen(t *rapid.T) *journalGen {

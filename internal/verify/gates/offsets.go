@@ -3,7 +3,6 @@ package gates
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
@@ -53,13 +52,6 @@ func (s *offsetSet) missing() (count, first uint64) {
 		n++
 	}
 	return count, first
-}
-
-func (s *offsetSet) len() (n uint64) {
-	for _, w := range s.words {
-		n += uint64(bits.OnesCount64(w))
-	}
-	return n
 }
 
 type epochKey struct {

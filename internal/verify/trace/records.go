@@ -68,8 +68,12 @@ func (p *parser) policy() (err error) {
 		name, otherwise string
 		to              *policy.Duration
 	}{
-		{"size", "1h", &d.Window.Size}, {"offset", "0", &d.Window.Offset}, {"D", "0", &d.OutOfOrderness},
-		{"L", "0", &d.AllowedLateness}, {"T", "0", &d.IdleAfter}, {"ids", "290000d", nil},
+		{"size", "1h", &d.Window.Size},
+		{"offset", "0", &d.Window.Offset},
+		{"D", "0", &d.OutOfOrderness},
+		{"L", "0", &d.AllowedLateness},
+		{"T", "0", &d.IdleAfter},
+		{"ids", "290000d", nil},
 	} {
 		v, err := duration(p.attrs.take(f.name, f.otherwise))
 		switch {
@@ -234,8 +238,14 @@ func (p *parser) mark() (*envelope.Mark, error) {
 		name, otherwise string
 		to              *uint64
 	}{
-		{"part", "0", &part}, {"epoch", "1", &m.Epoch}, {"gen", "1", &m.Generation}, {"off", "0", &m.Offset},
-		{"pending", "0", &m.Pending}, {"inflight", "0", &m.InFlight}, {"quiet", "0", &m.QuietForMs}, {"frames", "0", &m.Frames},
+		{"part", "0", &part},
+		{"epoch", "1", &m.Epoch},
+		{"gen", "1", &m.Generation},
+		{"off", "0", &m.Offset},
+		{"pending", "0", &m.Pending},
+		{"inflight", "0", &m.InFlight},
+		{"quiet", "0", &m.QuietForMs},
+		{"frames", "0", &m.Frames},
 	} {
 		if *f.to, err = parseUint(a.take(f.name, f.otherwise)); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.name, err)
@@ -254,7 +264,7 @@ func (p *parser) watermark() (*envelope.Mark, error) {
 	}
 	s := p.trace.Policy.Sources
 	if len(s) != 1 || s[0].Partitions != 1 {
-		return nil, fmt.Errorf("W is for policies with one source partition; write M")
+		return nil, fmt.Errorf("a W line is for policies with one source partition; write M")
 	}
 	return &envelope.Mark{
 		Source: s[0].Name, Epoch: 1, Generation: 1,

@@ -48,6 +48,11 @@ func readInputs(ctx context.Context, js jetstream.JetStream, t *tally, bs *polic
 		return err
 	}
 	all.check(&t.offsets)
+	for _, u := range units {
+		if last := lasts[u.pp]; u.until.Seq <= last {
+			t.notes = append(t.notes, fmt.Sprintf("%s: results reach message %d of %d in the events journal; the rest is not compared yet (`tidemark wait`, or `tidemark doctor` if it stays)", u.name(), u.until.Seq-1, last))
+		}
+	}
 	all.checkReplays(&t.replays)
 	report.Replayed = all.replayed
 	return nil

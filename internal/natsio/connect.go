@@ -139,16 +139,25 @@ func checkLevel(ctx context.Context, js jetstream.JetStream, timeout time.Durati
 	}
 }
 
-// Close drains what is subscribed and published, and closes.
+// Close drains what is subscribed and published, and closes. It may be called by several
+// goroutines at once, and returns within drainTimeout even if the server is gone.
 func (c *Conn) Close() {
-	if c == nil || c.NC == nil || c.NC.IsClosed() {
+	if c == nil || c.NC == nil {
 		return
 	}
-	closed := make(chan struct{})
-	c.NC.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	if err := c.NC.Drain(); err != nil {
+	closed := c.NC.StatusChanged(nats.CLOSED)
+	if err := c.NC.Drain(); err != nil || c.NC.IsClosed() {
+		c.NC.Close() // already closed, or not connected: nothing can be drained
+		return
+	}
+	timer := clock.System().NewTimer(drainTimeout)
+	defer timer.Stop()
+	select {
+	case <-closed:
+	case <-timer.C():
 		c.NC.Close()
-		return
 	}
-	<-closed
 }
+
+// drainTimeout is how long Close waits for what is under way.
+const drainTimeout = 10 * time.Second

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -245,4 +247,31 @@ func TestClusterProvisionsThreeReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(again.Shutdown)
+}
+
+// Close ends for every caller, at once and over again, also when another one was first.
+func TestCloseEndsForEveryCaller(t *testing.T) {
+	server, err := Embed(t.Context(), EmbeddedOptions{Dir: t.TempDir(), Port: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	for range 20 {
+		conn, err := server.Connect(t.Context(), "close")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.NC.Subscribe("x", func(*nats.Msg) {}); err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for range 4 {
+			callers.Go(conn.Close)
+		}
+		callers.Wait()
+		if !conn.NC.IsClosed() {
+			t.Fatal("not closed")
+		}
+		conn.Close()
+	}
 }

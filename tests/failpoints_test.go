@@ -24,7 +24,7 @@ import (
 
 var (
 	onlyPoints  = flag.String("failpoints.only", "", "run only rounds whose name (point/mode@hit) matches this expression")
-	pointsTable = flag.String("failpoints.table", "", "write the table of the sweep to this file")
+	pointsTable = flag.String("failpoints.table", "", "write the table of the sweep into this page")
 	pointsAside = flag.Int("failpoints.workers", runtime.NumCPU()+1, "rounds at a time: many only wait")
 )
 
@@ -89,9 +89,25 @@ func TestFailpoints(t *testing.T) {
 		}
 	}
 	if *pointsTable != "" {
-		if err := os.WriteFile(*pointsTable, []byte(table), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writePointsTable(t, *pointsTable, table)
+	}
+}
+
+// tableMark is the line of the page behind which the table stands.
+const tableMark = "<!-- the sweep writes what follows -->\n"
+
+func writePointsTable(t *testing.T, path, table string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prose, _, found := strings.Cut(string(page), tableMark)
+	if !found {
+		t.Fatalf("%s has no line %q", path, tableMark)
+	}
+	if err := os.WriteFile(path, []byte(prose+tableMark+"\n"+table), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -3,6 +3,7 @@ package arch
 import (
 	"go/ast"
 	"go/token"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,7 +46,14 @@ func TestFailpointsAreRegistered(t *testing.T) {
 			return true
 		})
 	}
+	page, err := os.ReadFile("../../../docs/failpoints.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name := range registered {
+		if !strings.Contains(string(page), "| `"+name+"` |") {
+			t.Errorf("docs/failpoints.md has no row of %s: run task failpoints", name)
+		}
 		if at[name] == "" {
 			t.Errorf("point %s of the registry is nowhere in the code", name)
 		}

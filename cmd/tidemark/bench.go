@@ -56,6 +56,7 @@ Stages:
 	f := cmd.Flags()
 	f.IntVar(&o.spec.Events, "events", 10_000_000, "events")
 	f.IntVar(&o.spec.Keys, "keys", 100_000, "distinct keys at most, Zipf distributed")
+	f.IntVar(&o.spec.Hours, "hours", 24, "hours of event time that the events span")
 	f.Uint64Var(&o.spec.Seed, "seed", 1, "seed of the workload")
 	f.StringVar(&o.stage, "stage", "e2e", "windower, e2e or latency")
 	f.StringVar(&o.verify, "verify", "auto", "full: the oracle recomputes everything; auto: up to 2 million events; batch: the batch sums only")
@@ -76,6 +77,8 @@ func (o *benchOptions) check() error {
 		return usage(fmt.Errorf("--events %d: at least 10000 make a workload", o.spec.Events))
 	case o.spec.Keys < 2 || o.spec.Keys > 1_000_000:
 		return usage(fmt.Errorf("--keys %d: choose 2 to 1000000", o.spec.Keys))
+	case o.spec.Hours < 1 || o.spec.Hours > 1000:
+		return usage(fmt.Errorf("--hours %d: choose 1 to 1000", o.spec.Hours))
 	case !slices.Contains([]string{"full", "auto", "batch"}, o.verify):
 		return usage(fmt.Errorf("--verify %s: choose full, auto or batch", o.verify))
 	case o.rate < 100 || o.seconds < 1 || o.markBy < 1:

@@ -209,6 +209,14 @@ func (r *benchRig) endToEnd(ctx context.Context) error {
 			return err
 		}
 		r.note("everything acknowledged after %s", r.clock.Since(begun).Round(time.Millisecond))
+		targets, err := waitTargets(ctx, r.client, bench.Stream)
+		if err != nil {
+			return err
+		}
+		if err := r.until(ctx, 50*time.Millisecond, func() (bool, error) { return r.computed(ctx, targets) }); err != nil {
+			return err
+		}
+		r.note("everything computed after %s", r.clock.Since(begun).Round(time.Millisecond))
 		return r.readable(ctx)
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ type cell struct {
 
 // Expect computes it.
 func Expect(s Spec) *Expected {
-	e := &Expected{hours: hoursBack + int(Span/time.Hour) + 1}
+	e := &Expected{hours: hoursBack + s.Hours + 1}
 	e.cells = make([]cell, s.Keys*e.hours)
 	for g := NewGenerator(s); ; {
 		ev, more := g.Next()

@@ -11,11 +11,10 @@ import (
 // Shape of the workload. Shares are in tenths of a percent of all events.
 const (
 	Partitions   = 8               // source partitions, and key partitions
-	Span         = 24 * time.Hour  // of event time, over all events
 	Disorder     = 5 * time.Minute // of on-time events
 	Lateness     = 24 * time.Hour  // of late events that are accepted
-	beyondFrom   = 36 * time.Hour  // events beyond lateness are older than this
-	beyondTo     = 72 * time.Hour  // and younger than this
+	beyondFrom   = 120 * time.Hour // events beyond lateness are older than this: too late by any watermark of the run
+	beyondTo     = 168 * time.Hour // and younger than this
 	shareLate    = 80              // late, accepted
 	shareTwin    = 10              // exact duplicates
 	shareTooLate = 5               // beyond lateness
@@ -26,15 +25,18 @@ const (
 	recent       = 1024            // events that a duplicate may repeat
 	// settled is the share of the input, in percent, before which nothing is beyond
 	// lateness: no watermark stands yet that could tell.
-	settled = 10
+	settled = 20
 )
 
 // Spec names one workload. The same Spec is the same events.
 type Spec struct {
 	Events int    `json:"events"`
 	Keys   int    `json:"keys"`
+	Hours  int    `json:"hours"` // of event time, over all events
 	Seed   uint64 `json:"seed"`
 }
+
+func (s Spec) span() time.Duration { return time.Duration(s.Hours) * time.Hour }
 
 // Class is what an event must become.
 type Class uint8
@@ -121,7 +123,7 @@ func (g *Generator) partition(quiet bool) int {
 
 // place gives ev its class and event time.
 func (g *Generator) place(ev *Event, n, roll int) {
-	now := Begin().Add(int64(float64(n) / float64(g.spec.Events) * float64(Span.Microseconds())))
+	now := Begin().Add(int64(float64(n) / float64(g.spec.Events) * float64(g.spec.span().Microseconds())))
 	ev.Now = now
 	between := func(from, to time.Duration) envelope.EventTime {
 		return now.Add(-from.Microseconds() - g.random.Int64N((to - from).Microseconds()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/projection"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
@@ -46,8 +47,10 @@ type acceptor struct {
 	heads     map[string]projection.Current // heads looked up or moved since the claim
 	batch     batch
 	group     []proposal
-	entry     []item   // of the entry under way
-	missing   []string // row keys of an entry whose heads must be looked up
+	entry     []item        // of the entry under way
+	missing   []string      // row keys of an entry whose heads must be looked up
+	ended     time.Time     // when the last commit was accepted
+	took      time.Duration // how long that took
 	chain     journal.Chain
 }
 
@@ -87,6 +90,15 @@ func (a *acceptor) moved() bool {
 		a.next.W != a.committed.W || a.next.Wdata != a.committed.Wdata
 }
 
+// due tells whether a tick must commit: records always, a position alone not more often
+// than a server under load can bear, for it costs as much as a small batch.
+func (a *acceptor) due() bool {
+	if len(a.batch.messages) > 0 {
+		return true
+	}
+	return a.moved() && a.metrics.clock.Since(a.ended) >= min(positionShare*a.took, positionMost)
+}
+
 func (a *acceptor) count(name string, n int) {
 	for i := range a.next.Counts {
 		if a.next.Counts[i].Name == name {
@@ -95,6 +107,13 @@ func (a *acceptor) count(name string, n int) {
 		}
 	}
 }
+
+// A position alone takes at most one part in positionShare of the server's time for the
+// partition, but never waits longer than positionMost.
+const (
+	positionShare = 10
+	positionMost  = second
+)
 
 // item is one record of a windows entry.
 type item struct {
@@ -285,6 +304,8 @@ func (a *acceptor) commit(ctx context.Context) error {
 			return err
 		}
 		a.metrics.accepted(a.part, &c, a.batch.firings, begun)
+		a.ended = a.metrics.clock.Now()
+		a.took = a.ended.Sub(begun)
 		a.committed = clone(c)
 		a.batch.reset()
 		if len(a.heads) > headCacheMax {

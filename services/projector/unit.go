@@ -247,7 +247,7 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 		beat.Beat()
 		select {
 		case <-ticker.C():
-			if err := a.commitIf(work, a.moved()); err != nil {
+			if err := a.commitIf(work, a.due()); err != nil {
 				return err
 			}
 		case <-lost:
@@ -272,7 +272,7 @@ func (u *unit) accept(ctx context.Context, a *acceptor, reader *journal.Reader, 
 					return reader.Err()
 				}
 			case <-ticker.C():
-				if err := a.commitIf(work, a.moved()); err != nil {
+				if err := a.commitIf(work, a.due()); err != nil {
 					return err
 				}
 				continue

@@ -265,18 +265,28 @@ func (x *idIndex) sweep(w envelope.EventTime) {
 		}
 	}
 	slices.Sort(gone)
+	if len(gone) == len(x.buckets) { // nothing stays: no entry need be sought in the tables
+		clear(x.shards[:])
+		clear(x.targets)
+		x.live = 0
+		for _, number := range gone {
+			x.drop(number, func(_ uint32, e *idEntry) { x.keys.release(e.key) })
+		}
+		return
+	}
 	for _, number := range gone {
-		x.drop(number)
+		x.drop(number, func(ref uint32, _ *idEntry) { x.forget(ref) })
 	}
 }
 
-func (x *idIndex) drop(number int64) {
+// drop gives a bucket back; forget is called for every entry that is still in the index.
+func (x *idIndex) drop(number int64, forget func(ref uint32, e *idEntry)) {
 	b := x.buckets[number]
 	for _, chunk := range b.chunks {
 		c := &x.chunks[chunk]
 		for i := range c.entries {
 			if c.entries[i].flags&idDead == 0 {
-				x.forget(chunk<<chunkBits | uint32(i))
+				forget(chunk<<chunkBits|uint32(i), &c.entries[i])
 			}
 		}
 		*c = idChunk{}

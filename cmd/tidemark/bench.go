@@ -151,10 +151,11 @@ func (r *benchRig) timed(part func() error) error {
 		return err
 	}
 	r.report.Seconds = took.Seconds()
-	r.report.CPUPerM = used.Seconds() * 1e6 / float64(r.options.spec.Events)
+	n := r.report.Spec.Events
+	r.report.CPUPerM = used.Seconds() * 1e6 / float64(n)
 	r.report.PeakRSS = bench.PeakRSS()
-	r.note("%s: %d events in %s, %.0f events/s, %.2f CPU s a million, peak %d MiB", r.options.stage, r.options.spec.Events,
-		took.Round(time.Millisecond), float64(r.options.spec.Events)/took.Seconds(), r.report.CPUPerM, r.report.PeakRSS>>20)
+	r.note("%s: %d events in %s, %.0f events/s, %.2f CPU s a million, peak %d MiB", r.options.stage, n,
+		took.Round(time.Millisecond), float64(n)/took.Seconds(), r.report.CPUPerM, r.report.PeakRSS>>20)
 	return r.heapProfile()
 }
 

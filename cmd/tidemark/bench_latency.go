@@ -28,7 +28,7 @@ const latencyAfter = 10
 // it arrives, for only then it is published at once.
 const (
 	hour      = envelope.EventTime(time.Hour / time.Microsecond)
-	closedFor = 2 * envelope.EventTime(bench.Disorder/time.Microsecond)
+	closedFor = hour
 )
 
 // correction is a late event that was acknowledged and is not visible yet.
@@ -137,16 +137,15 @@ func (r *benchRig) latency(ctx context.Context) error {
 	defer stop()
 	followed := make(chan error, 1)
 	go func() { followed <- c.follow(following, r.client.NC) }()
-	sent := 0
+	var sent int
 	err := r.timed(func() (err error) {
 		sent, err = r.sendSteadily(ctx, c)
+		r.report.Spec.Events = sent
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	r.report.Spec.Events = sent
-	r.report.CPUPerM *= float64(r.options.spec.Events) / float64(sent)
 	check := bench.Check{Name: "every late event became visible"}
 	err = r.until(ctx, 50*time.Millisecond, func() (bool, error) {
 		select {

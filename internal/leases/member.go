@@ -13,6 +13,7 @@ import (
 type beat struct {
 	flying  bool          // one is on its way
 	began   time.Duration // when the last one was sent
+	after   time.Duration // due then, since the last one failed; 0 = it did not
 	renewed time.Duration // when the last one that succeeded was sent
 	acked   uint64        // its revision
 	ackedAt time.Duration
@@ -128,12 +129,12 @@ func (h *Holder) nextBeat() func(context.Context) beaten {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	if !h.view.synced || h.view.superior || h.beat.flying {
+	if !h.view.synced || h.view.superior || h.beat.flying || now < h.beat.after {
 		return nil
 	}
 	text := h.wants(now).encode()
 	since := now - h.beat.began
-	if h.beat.began != 0 && since < h.o.TTL/3 && (text == h.beat.wants || since < h.tick()) {
+	if h.beat.after == 0 && h.beat.began != 0 && since < h.o.TTL/3 && (text == h.beat.wants || since < h.tick()) {
 		return nil
 	}
 	h.beat.flying, h.beat.began = true, max(now, 1)
@@ -183,10 +184,12 @@ func (h *Holder) beaten(b beaten) {
 	defer h.mu.Unlock()
 	h.beat.flying = false
 	if b.err != nil {
-		h.beat.began = max(1, h.now()-h.o.TTL/3+h.tick())
+		// A connection that is down refuses at once: without a pause this would spin.
+		h.beat.after = h.now() + h.tick()
 		h.o.Log.Debug().Err(b.err).Msg("leases: a heartbeat was not accepted")
 		return
 	}
+	h.beat.after = 0
 	h.beat.renewed, h.beat.acked, h.beat.wants, h.beat.ackedAt = b.began, b.revision, b.wants, h.now()
 }
 

@@ -2,9 +2,14 @@ package leases
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark-mesh/tidemark/internal/clock"
 )
 
 func everything(string) bool { return true }
@@ -183,5 +188,28 @@ func TestLeasesOfAnEndedSession(t *testing.T) {
 	v.leaseSeen("u", lease, 3)
 	if v.leases["u"].held {
 		t.Error("an old entry came back")
+	}
+}
+
+// A heartbeat that fails at once, as it does while the connection is down, is sent again
+// at the next tick and not before, also when there is something new to say.
+func TestFailedHeartbeatsKeepAPause(t *testing.T) {
+	fake := clock.NewFake(time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC))
+	for name, said := range map[string]string{"the same": wants{}.encode(), "something new": "other"} {
+		h, err := New(Options{Role: "r", Instance: "a", TTL: ttl, Clock: fake, Registry: prometheus.NewRegistry()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.view.synced, h.beat.wants = true, said
+		for round := range 3 {
+			if h.nextBeat() == nil {
+				t.Fatalf("%s: no heartbeat in round %d", name, round)
+			}
+			h.beaten(beaten{began: h.now(), err: errors.New("outbound buffer limit exceeded")})
+			if h.nextBeat() != nil {
+				t.Fatalf("%s: a heartbeat follows a failed one without a pause", name)
+			}
+			fake.Advance(h.tick())
+		}
 	}
 }

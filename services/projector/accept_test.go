@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/core/projection"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
@@ -376,13 +377,20 @@ func TestViewIsRebuilt(t *testing.T) {
 	}
 	must(t, os.WriteFile(owner.file, raw, 0o600))
 	owner.follower(ctx)
-	if aside := owner.opened().store.SetAside(); aside == nil {
+	if aside := owner.opened().aside; aside == nil {
 		t.Fatal("the torn file was not set aside")
 	}
 	if got := contents(t, owner.opened()); got != want {
 		t.Fatal("the rebuilt view differs")
 	}
 	owner.closeView()
+
+	v, err := openView(owner.file, "orders/hourly@1/77", clock.System(), flushAfter) // as if copied there
+	must(t, err)
+	if v.aside == nil || v.at().Fence != 0 {
+		t.Fatalf("the view of another partition is taken: aside %v, place %+v", v.aside, v.at())
+	}
+	must(t, v.close())
 }
 
 // A view whose file cannot be written ends the cycle at once, so that it is opened again:

@@ -257,9 +257,9 @@ func (n *node) awaitWindows(seq uint64) revision.Commit {
 // dump answers the logical content of a view's file, which is closed.
 func dump(t testing.TB, path string) string {
 	t.Helper()
-	v, err := openView(path, clock.System(), flushAfter)
+	v, err := readView(path, clock.System(), flushAfter)
 	must(t, err)
-	defer v.close()
+	defer v.store.Close()
 	return contents(t, v)
 }
 

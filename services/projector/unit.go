@@ -324,11 +324,11 @@ func (u *unit) openView() (*view, error) {
 	if v := u.opened(); v != nil {
 		return v, nil
 	}
-	v, err := openView(u.file, u.clock, u.every)
+	v, err := openView(u.file, u.part.String(), u.clock, u.every)
 	if err != nil {
 		return nil, err
 	}
-	if aside := v.store.SetAside(); aside != nil {
+	if aside := v.aside; aside != nil {
 		u.log.Warn().Stringer("partition", u.part).Str("file", aside.Path).Str("why", aside.Why).
 			Msg("projector: the view's file was set aside, the view is rebuilt from the revisions stream")
 	}

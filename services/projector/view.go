@@ -43,6 +43,7 @@ type place struct {
 	Fence   uint64           `json:"fence"`   // sequence of the last fence record applied; 0 = none
 	Commit  *revision.Commit `json:"commit,omitempty"`
 	Retired bool             `json:"retired,omitempty"`
+	Of      string           `json:"of,omitempty"` // the partition; files of before have none
 }
 
 // change is one row to be written: the newest revision of a projection.
@@ -56,6 +57,7 @@ type change struct {
 // frozen is being written. One goroutine applies; any number may read.
 type view struct {
 	store *checkpoint.Store
+	aside *checkpoint.SetAside // the file that stood there and could not be used; nil = none
 	clock clock.Clock
 	every time.Duration // from the first change to its write
 
@@ -75,14 +77,40 @@ type view struct {
 	closed chan struct{}
 }
 
-// openView opens the view's file, or makes it anew when it is damaged.
-func openView(path string, clk clock.Clock, every time.Duration) (*view, error) {
+// openView opens the file of a partition's view, or makes it anew when it is damaged or
+// that of another partition: its rows and its place would be taken for a damaged journal.
+func openView(path, of string, clk clock.Clock, every time.Duration) (*view, error) {
+	v, err := readView(path, clk, every)
+	if err != nil {
+		return nil, err
+	}
+	if was := v.place.Of; was != "" && was != of {
+		if err := v.store.Close(); err != nil {
+			return nil, err
+		}
+		aside, err := checkpoint.MoveAside(path, "stale", "it is the view of "+was)
+		if err != nil {
+			return nil, err
+		}
+		if v, err = readView(path, clk, every); err != nil {
+			return nil, err
+		}
+		v.aside = aside
+	}
+	v.place.Of = of
+	v.timer = clk.NewTimer(0)
+	go v.write()
+	return v, nil
+}
+
+// readView opens a view's file and reads how far it reaches.
+func readView(path string, clk clock.Clock, every time.Duration) (*view, error) {
 	store, err := checkpoint.Open(path, checkpoint.Kind{Name: ViewKind, Format: ViewFormat, Cache: true})
 	if err != nil {
 		return nil, err
 	}
 	v := &view{
-		store: store, clock: clk, every: every, fresh: map[string][]byte{},
+		store: store, aside: store.SetAside(), clock: clk, every: every, fresh: map[string][]byte{},
 		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1), broken: make(chan struct{}),
 		done: make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -93,8 +121,6 @@ func openView(path string, clk clock.Clock, every time.Duration) (*view, error) 
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	v.timer = clk.NewTimer(0)
-	go v.write()
 	return v, nil
 }
 

@@ -167,17 +167,26 @@ func (n *node) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// waitReady returns when no service has a problem, or when ctx ends.
+// slowStart is how long a start may take before the log says what it waits for.
+const slowStart = 10 * time.Second
+
+// waitReady returns when no service has a problem, or when ctx ends. A start that takes
+// long is not silent: a halted partition keeps a process from ever being ready.
 func (n *node) waitReady(ctx context.Context) error {
 	ticker := clock.System().NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
+	late := clock.System().NewTimer(slowStart)
+	defer late.Stop()
 	for {
-		if len(n.problems()) == 0 {
+		problems := n.problems()
+		if len(problems) == 0 {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-late.C():
+			n.log.Warn().Strs("problems", problems).Str("http", n.http.URL()).Msg("not ready yet; /readyz?verbose says what is missing")
 		case <-ticker.C():
 		}
 	}

@@ -95,6 +95,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 		return err
 	}
 	e := endpoints{NATS: server.URL(), HTTP: n.http.URL()}
+	n.log = n.log.With().Str("nats", e.NATS).Logger()
 	defer os.Remove(file) // what is written there is no longer true
 	return serve(ctx, n, func() error {
 		text, err := json.Marshal(e)
@@ -104,7 +105,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 		if err := writeFile(file, append(text, '\n')); err != nil {
 			return err
 		}
-		defer u.log.Info().Str("nats", e.NATS).Str("http", e.HTTP).Msg("ready")
+		defer n.log.Info().Str("http", e.HTTP).Msg("ready")
 		return ready(e)
 	})
 }

@@ -59,3 +59,37 @@ func TestSendGoesOnWhenTheServerComesBack(t *testing.T) {
 	}
 	u.verified("answers")
 }
+
+// What is wrong with a file is said before or behind what was taken in, and never passed
+// over; a byte order mark is no fault.
+func TestSendOfOddFiles(t *testing.T) {
+	u := startUp(t, t.TempDir()+"/data")
+	u.must("apply", "-f", write(t, "answers.yaml", answersDocuments+fmt.Sprintf(answersPolicy, "hourly@1", "1h")))
+	plain := func(id string) string {
+		return fmt.Sprintf(`{"id":%q,"key":"k","who":"w","at":"2025-06-02T10:00:00Z"}`, id)
+	}
+	event := func(id string) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"s","type":"t","data":%s}`, id, plain(id))
+	}
+	for _, c := range []struct {
+		name, text string
+		flags      []string
+		code       int
+		says       string
+	}{
+		{"mark.jsonl", "\ufeff" + plain("a") + "\r\n" + plain("b"), nil, 0, "accepted 2, quarantined 0"},
+		{"mark.csv", "\ufeffid,key,who,at\r\nc,\"k\",w,2025-06-02T10:00:00Z\r\n", []string{"--format", "csv"}, 0, "accepted 1, quarantined 0"},
+		{"whole.json", " [" + event("d") + ",\n" + event("e") + "]\n", []string{"--format", "cloudevents"}, 0, "accepted 2, quarantined 0"},
+		{"cut.json", "[" + event("f") + ",", []string{"--format", "cloudevents"}, 5, "the file was cut off"},
+		{"two.json", "[" + event("g") + "][]", []string{"--format", "cloudevents"}, 5, "something follows"},
+		{"long.jsonl", plain("h") + "\n" + strings.Repeat("x", 800_000) + "\n", nil, 5, "line 2 has 800001 bytes; at most 786432 fit into one message; shorten it"},
+		{"path.jsonl", plain("i"), []string{"--id-path", "id"}, 2, "--id-path"},
+		{"none.jsonl", "\n \n", nil, 0, "accepted 0, quarantined 0"},
+	} {
+		args := append([]string{"send", write(t, c.name, c.text), "--stream", "answers", "--source", "s", "--server", u.NATS}, c.flags...)
+		if r := run(t, args...); r.code != c.code || !strings.Contains(r.out+r.err, c.says) || r.code != 0 && strings.Contains(r.err, "same file again") {
+			t.Errorf("%s: exit %d\n%s%s", c.name, r.code, r.out, r.err)
+		}
+	}
+	u.verified("answers")
+}

@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
 // sendOptions are the flags of send.
@@ -65,6 +67,11 @@ func (c *cli) send(ctx context.Context, path string, o sendOptions) error {
 	if o.rate < 0 {
 		return usage(fmt.Errorf("--rate %d: give events a second, 0 for no limit", o.rate))
 	}
+	if o.idPath != "" {
+		if _, err := envelope.ParsePointer(o.idPath); err != nil {
+			return usage(fmt.Errorf("--id-path: %w", err))
+		}
+	}
 	in, err := c.openInput(path)
 	if err != nil {
 		return err
@@ -103,6 +110,8 @@ func (p *pusher) stopped(err error) error {
 	switch {
 	case exitCode(err) == exitConflict:
 		return err // the same file again would be refused again
+	case exitCode(err) == exitRefused, exitCode(err) == exitUsage:
+		return fmt.Errorf("%w; %d events before it are acknowledged and safe", err, p.sent())
 	case p.token == "":
 		return fmt.Errorf("%w; %d events are acknowledged and safe: send the same input again, what was taken in already counts once", err, p.sent())
 	}

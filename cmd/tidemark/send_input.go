@@ -92,8 +92,8 @@ type cutter struct {
 // newCutter answers a cutter of chunks of at most most lines.
 func newCutter(in io.Reader, format string, most int) (*cutter, error) {
 	c := &cutter{in: bufio.NewReaderSize(in, 1<<20), most: most}
-	if bom, err := c.in.Peek(3); err == nil && bytes.Equal(bom, []byte("\xef\xbb\xbf")) && format == "csv" {
-		c.in.Discard(3) // spreadsheets write it; it is no part of the first column's name
+	if bom, err := c.in.Peek(3); err == nil && bytes.Equal(bom, []byte("\xef\xbb\xbf")) {
+		c.in.Discard(3) // some editors and spreadsheets write it; it is no part of the first line
 	}
 	switch format {
 	case "jsonl":
@@ -140,7 +140,7 @@ func (c *cutter) next() (chunk, error) {
 			continue // an empty line is no event
 		}
 		if len(line) > lineMax {
-			return chunk{}, refused(fmt.Errorf("line %d has %d bytes; at most %d fit into one message", c.line, len(line), lineMax))
+			return chunk{}, refused(fmt.Errorf("line %d has %d bytes; at most %d fit into one message; shorten it or take it out of the file", c.line, len(line), lineMax))
 		}
 		out.body = append(out.body, line...)
 		if line[len(line)-1] != '\n' {

@@ -142,6 +142,9 @@ func readItems(w http.ResponseWriter, r *http.Request, req *Request) error {
 // name it. One request belongs to one source partition.
 func (r *Request) sourceFromEvents(partitionGiven bool) error {
 	if r.Source != "" {
+		if !partitionGiven {
+			return r.partitionFromEvents()
+		}
 		return nil
 	}
 	hint := "name it with ?source=NAME&partition=N"
@@ -162,6 +165,26 @@ func (r *Request) sourceFromEvents(partitionGiven bool) error {
 		}
 		if source != r.Source || number != r.Partition {
 			return badRequest("send one request for each source partition", "item 0 is of source partition %s/%d, item %d of %s/%d", r.Source, r.Partition, i, source, number)
+		}
+	}
+	return nil
+}
+
+// partitionFromEvents takes the number of the source partition from CloudEvents that can
+// be read; what is wrong with the others is found out later.
+func (r *Request) partitionFromEvents() error {
+	first := -1
+	for i := range r.Items {
+		if r.Items[i].Format == admission.Plain {
+			continue
+		}
+		_, number, err := r.placeOf(&r.Items[i])
+		switch {
+		case err != nil:
+		case first < 0:
+			first, r.Partition = i, number
+		case number != r.Partition:
+			return badRequest("send one request for each source partition", "item %d is of source partition %s/%d, item %d of %s/%d", first, r.Source, r.Partition, i, r.Source, number)
 		}
 	}
 	return nil

@@ -66,6 +66,7 @@ func TestHTTPFormats(t *testing.T) {
 		{"id path", "source=shop&idPath=/region", "application/json", sale("ignored", "a6", 1), nil, 1},
 		{"cloudevent", "", "application/cloudevents+json", event("a7"), nil, 1},
 		{"batch", "source=shop&partition=1", "application/cloudevents-batch+json", "[" + event("a8") + "," + event("a9") + "]", nil, 2},
+		{"batch that names its partition", "source=shop", "application/cloudevents-batch+json", "[" + event("b6") + "]", nil, 1},
 		{"lines of cloudevents", "", "application/cloudevents+ndjson", event("b1") + "\n" + event("b2") + "\n", nil, 2},
 		{"binary", "", "application/json", data, []string{"ce-specversion", "1.0", "ce-id", "b3", "ce-source", "shop", "ce-type", "sale"}, 1},
 		{"csv", "source=shop", "text/csv", "id,region,at,amount\r\nb4,\"no\"\"r\nth\",2026-11-30T10:00:00Z,12.5\n\nb5,south,2026-11-30T10:00:00Z,1\n", nil, 2},
@@ -80,7 +81,7 @@ func TestHTTPFormats(t *testing.T) {
 	for _, ev := range w.journal().events() {
 		ids[ev.ID] = ev.Key
 	}
-	if len(ids) != 14 || ids["b4"] != "no\"r\nth" || ids["b3"] != "north" || ids["a6"] != "a6" {
+	if len(ids) != 15 || ids["b4"] != "no\"r\nth" || ids["b3"] != "north" || ids["a6"] != "a6" {
 		t.Errorf("%d events: %v", len(ids), ids)
 	}
 }
@@ -113,6 +114,7 @@ func TestHTTPRefusals(t *testing.T) {
 	n := w.run("a").ready()
 	big := strings.Repeat(" ", maxBody+1)
 	mixed := `[{"id":"1","source":"shop","specversion":"1.0","type":"t"},{"id":"2","source":"till","specversion":"1.0","type":"t"}]`
+	apart := `[{"id":"1","source":"shop","specversion":"1.0","type":"t"},{"id":"2","source":"shop","sourcepartition":1,"specversion":"1.0","type":"t"}]`
 	cases := []struct {
 		name, query, media, body string
 		status                   int
@@ -131,6 +133,7 @@ func TestHTTPRefusals(t *testing.T) {
 		{"open array", "source=shop", "application/json", "[{}", 400, "array"},
 		{"csv without names", "source=shop", "text/csv", "id,,x\n1,2,3\n", 400, "column"},
 		{"mixed sources", "", "application/cloudevents-batch+json", mixed, 400, "each source partition"},
+		{"mixed partitions of a given source", "source=shop", "application/cloudevents-batch+json", apart, 400, "each source partition"},
 		{"media type", "source=shop", "application/xml", "<x/>", 415, "application/json"},
 		{"no media type", "source=shop", "", "{}", 415, "application/json"},
 		{"large body", "source=shop", "application/json", big, 413, "fewer"},

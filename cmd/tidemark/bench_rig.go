@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -221,5 +220,3 @@ func (p *published) settle(n int) error {
 	p.flights = append(p.flights[:0], p.flights[n:]...)
 	return nil
 }
-
-var errNoCommit = errors.New("a windows journal holds no COMMIT")

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/tidemark-mesh/tidemark/internal/bench"
 	"github.com/tidemark-mesh/tidemark/internal/core/admission"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
@@ -217,27 +215,25 @@ func (r *benchRig) computed(ctx context.Context, targets []target) (bool, error)
 	return true, nil
 }
 
-// lastCommit answers the newest COMMIT of a windows journal.
-func (r *benchRig) lastCommit(ctx context.Context, pp int) (*revision.Commit, error) {
-	s, err := r.client.JS.Stream(ctx, subject.WindowsStream(bench.Stream, bench.Job, bench.Generation, pp))
+// lastCommit answers the newest COMMIT of a windows journal. Claims may stand behind it.
+func (r *benchRig) lastCommit(ctx context.Context, pp int) (c *revision.Commit, err error) {
+	const claims = 256 // messages, far more than owners change in a run
+	stream := subject.WindowsStream(bench.Stream, bench.Job, bench.Generation, pp)
+	last, err := journal.LastSeq(ctx, r.client.JS, stream, "")
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.GetLastMsgForSubject(ctx, subject.Windows(bench.Stream, bench.Job, bench.Generation, pp))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, errNoCommit
+	err = journal.ReadRange(ctx, r.client.JS, stream, 0, max(last, claims)-claims+1, last, func(m journal.Msg) error {
+		e, err := journal.DecodeEntry(m.Seq, m.Data)
+		if err == nil && e.Commit != nil {
+			c = e.Commit
+		}
+		return err
+	})
+	if err == nil && c == nil {
+		err = fmt.Errorf("stream %s holds no COMMIT", stream)
 	}
-	if err != nil {
-		return nil, err
-	}
-	e, err := journal.DecodeEntry(m.Sequence, m.Data)
-	if err != nil {
-		return nil, err
-	}
-	if e.Commit == nil {
-		return nil, errNoCommit
-	}
-	return e.Commit, nil
+	return c, err
 }
 
 // projected runs the projector over the windows journals and notes how fast it was.

@@ -195,6 +195,8 @@ func (x *explanation) reason(p *policy.StreamTimePolicy, held *window.OpenWindow
 		x.say("no event was accepted into it, and an empty window is never published")
 	case held != nil && held.Dirty:
 		x.say("a correction waits for the next mark")
+	case len(x.Revisions) > 0 && x.Revisions[len(x.Revisions)-1].Op == string(revision.Retract):
+		x.say("every event of it was withdrawn, so the result is taken back")
 	}
 	if x.Watermark >= final {
 		x.State = revision.Finalized

@@ -18,6 +18,8 @@ type progress struct {
 	pool *mpb.Progress
 	bar  *mpb.Bar
 	unit atomic.Int64
+
+	start time.Time
 }
 
 // progress starts one; total 0 means that the end is not known.
@@ -26,11 +28,21 @@ func (c *cli) progress(name string, total int64) *progress {
 	if !ok || !isTerminal(f) || total == 0 {
 		return &progress{}
 	}
-	p := &progress{pool: mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithRefreshRate(150*time.Millisecond))}
+	p := &progress{start: clock.System().Now(), pool: mpb.New(mpb.WithOutput(f), mpb.WithWidth(48), mpb.WithRefreshRate(150*time.Millisecond))}
 	p.bar = p.pool.AddBar(total,
 		mpb.PrependDecorators(decor.Name(name+" "), decor.Percentage()),
-		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return fmt.Sprintf(" %d ", p.unit.Load()) }), decor.AverageETA(decor.ET_STYLE_GO)))
+		mpb.AppendDecorators(decor.Any(func(decor.Statistics) string { return p.pace() }), decor.AverageETA(decor.ET_STYLE_GO)))
 	return p
+}
+
+// pace answers how many events are done, and how many a second.
+func (p *progress) pace() string {
+	events := p.unit.Load()
+	elapsed := clock.System().Since(p.start)
+	if elapsed < time.Second {
+		return fmt.Sprintf(" %d ", events)
+	}
+	return fmt.Sprintf(" %d  %d/s ", events, events*int64(time.Second/time.Millisecond)/elapsed.Milliseconds())
 }
 
 // set says how much of the total is done, and how many events that is.

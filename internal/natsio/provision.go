@@ -150,7 +150,7 @@ func previews(bs string, replicas int) jetstream.StreamConfig {
 func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) error {
 	stream, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = js.CreateStream(ctx, want)
+		stream, err = placed(ctx, func() (jetstream.Stream, error) { return js.CreateStream(ctx, want) })
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			stream, err = js.Stream(ctx, want.Name)
 		}
@@ -206,7 +206,7 @@ func differences(want, have jetstream.StreamConfig) string {
 func ensureBucket(ctx context.Context, js jetstream.JetStream, want jetstream.KeyValueConfig) error {
 	kv, err := js.KeyValue(ctx, want.Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		kv, err = js.CreateKeyValue(ctx, want)
+		kv, err = placed(ctx, func() (jetstream.KeyValue, error) { return js.CreateKeyValue(ctx, want) })
 		if errors.Is(err, jetstream.ErrBucketExists) {
 			kv, err = js.KeyValue(ctx, want.Bucket)
 		}
@@ -242,9 +242,11 @@ func ensureBucket(ctx context.Context, js jetstream.JetStream, want jetstream.Ke
 func ensureObjects(ctx context.Context, js jetstream.JetStream, replicas int) error {
 	store, err := js.ObjectStore(ctx, subject.SnapshotBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		store, err = js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
-			Bucket: subject.SnapshotBucket, Description: "Tidemark checkpoints",
-			Storage: jetstream.FileStorage, Replicas: replicas,
+		store, err = placed(ctx, func() (jetstream.ObjectStore, error) {
+			return js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+				Bucket: subject.SnapshotBucket, Description: "Tidemark checkpoints",
+				Storage: jetstream.FileStorage, Replicas: replicas,
+			})
 		})
 		if errors.Is(err, jetstream.ErrBucketExists) {
 			store, err = js.ObjectStore(ctx, subject.SnapshotBucket)

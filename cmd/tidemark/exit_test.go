@@ -20,6 +20,8 @@ func TestWrongUsageSaysWhatToDo(t *testing.T) {
 		{"send f --stream a --source b --partition -1", `invalid argument "-1" for "--partition" flag; `},
 		{"windows a --timeout soon", `invalid argument "soon" for "--timeout" flag; `},
 		{"windows a --nothing", "unknown flag: --nothing; "},
+		{"quarantine ls orders --reason value-precission", "choose malformed-json, duplicate-field"},
+		{"quarantine discard orders --refused-for late --reason why", "--refused-for"},
 		{"get -o xml", "choose table, json, ndjson or yaml"},
 	}
 	for _, c := range cases {

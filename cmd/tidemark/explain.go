@@ -103,7 +103,7 @@ func (c *cli) explain(ctx context.Context, conn *natsio.Conn, stream, job, key s
 			continue
 		}
 		pp := keyPartition(snapshot, stream, key)
-		x := explanation{Stream: stream, PolicyGeneration: p.PolicyGeneration(), Key: key, KeyPartition: pp, State: revision.Open}
+		x := explanation{Stream: stream, PolicyGeneration: p.PolicyGeneration(), Key: key, KeyPartition: pp, State: revision.Open, Revisions: []windowRow{}}
 		var status windowerStatus
 		request := map[string]any{"key": key, "at": at}
 		if err := c.ask(ctx, conn.NC, subject.WindowerStatus(stream, p.Job, p.Generation, pp), "windower", request, &status); err != nil {

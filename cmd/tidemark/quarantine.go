@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/tidemark-mesh/tidemark/internal/core/admission"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
@@ -19,6 +21,7 @@ import (
 // and what was decided about it.
 type quarantined struct {
 	Sequence uint64 `json:"sequence"`
+	ID       string `json:"id"` // there also when it could not be read, for scripts
 	envelope.QuarantineRecord
 	Text        string                          `json:"text,omitempty"` // the bytes where they are readable text
 	Disposition *envelope.QuarantineDisposition `json:"disposition,omitempty"`
@@ -36,6 +39,20 @@ type quarantineFilter struct {
 func (f *quarantineFilter) takes(q *quarantined) bool {
 	return (f.decided || q.Disposition == nil) && (f.reason == "" || q.Reason == f.reason) && (f.source == "" || q.Source == f.source) &&
 		(f.id == "" || q.ID == f.id) && (len(f.sequences) == 0 || slices.Contains(f.sequences, uint(q.Sequence)))
+}
+
+// knownReason refuses a reason that no event can have, so that a misspelt one does not
+// look like an empty quarantine.
+func knownReason(flag, reason string) error {
+	known := admission.Reasons()
+	if reason == "" || slices.Contains(known, admission.Reason(reason)) {
+		return nil
+	}
+	names := make([]string, len(known))
+	for i, r := range known {
+		names[i] = string(r)
+	}
+	return usage(fmt.Errorf("--%s %q is no reason; choose %s", flag, reason, strings.Join(names, ", ")))
 }
 
 func (c *cli) quarantineCmd() *cobra.Command {
@@ -58,6 +75,9 @@ func (c *cli) quarantineListCmd() *cobra.Command {
 discarded are left out; --all shows them with what was decided.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := knownReason("reason", filter.reason); err != nil {
+				return err
+			}
 			var rows []row
 			err := c.eachQuarantined(cmd.Context(), args[0], filter, func(q *quarantined) error {
 				cells := []string{strconv.FormatUint(q.Sequence, 10), q.ID, q.Reason, fmt.Sprintf("%s/%d", q.Source, q.Partition), q.IngestTime.UTC().Format("2006-01-02T15:04:05Z"), q.Rule}
@@ -164,7 +184,7 @@ func (c *cli) quarantined(ctx context.Context, conn *natsio.Conn, stream string,
 			return nil
 		}
 		had[id] = true
-		q := &quarantined{Sequence: m.Seq, QuarantineRecord: record, Disposition: decided[m.Seq]}
+		q := &quarantined{Sequence: m.Seq, ID: record.ID, QuarantineRecord: record, Disposition: decided[m.Seq]}
 		if !filter.takes(q) {
 			return nil
 		}

@@ -69,6 +69,9 @@ func (c *cli) quarantineActCmd(a *quarantineAct, short, long string) *cobra.Comm
 			if !a.every && a.filter.reason == "" && a.filter.source == "" && a.filter.id == "" && len(a.filter.sequences) == 0 {
 				return usage(fmt.Errorf("say which events: --seq, --refused-for, --source, --id or --all; `tidemark quarantine ls %s` lists them", args[0]))
 			}
+			if err := knownReason("refused-for", a.filter.reason); err != nil {
+				return err
+			}
 			if err := a.stated(); err != nil {
 				return err
 			}

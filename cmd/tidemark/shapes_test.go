@@ -39,7 +39,7 @@ func shapes() []struct {
 		schema string
 		value  any
 	}{
-		{"quarantineLine.v1", &quarantined{Sequence: 9, QuarantineRecord: record, Text: "o-1", Disposition: disposition}},
+		{"quarantineLine.v1", &quarantined{Sequence: 9, ID: record.ID, QuarantineRecord: record, Text: "o-1", Disposition: disposition}},
 		{"quarantineResult.v1", &disposed{Job: "j", Sequence: 9, ID: "o-1", Source: "shop", Result: "refused", Reason: "value-precision", Rule: "why", KeyPartition: &pp}},
 		{"traceStep.v1", &traceStep{
 			Step: stepEvent, Stream: "orders", Journal: "TM_orders_EVT_05", Sequence: 12, Index: &index, ID: "o-1", Source: "shop", SourcePartition: "replay", SourceOffset: 9,

@@ -45,6 +45,14 @@ const (
 	IDConflict          Reason = "id-conflict" // given by the windower only
 )
 
+// Reasons answers every reason.
+func Reasons() []Reason {
+	return []Reason{
+		MalformedJSON, DuplicateField, TooLarge, TooDeep, MissingID, MissingKey, KeyTooLong, MissingEventTime, EventTimeFormat,
+		EventTimeOutOfRange, ValueFormat, ValuePrecision, SchemaGeneration, UnknownPartition, RetractNotAllowed, RetractTarget, IDConflict,
+	}
+}
+
 // Refusal is why one event was not accepted.
 type Refusal struct {
 	Reason Reason

@@ -18,11 +18,15 @@ func ReadRange(ctx context.Context, js jetstream.JetStream, stream string, creat
 		return err
 	}
 	defer r.Close()
-	to = min(to, r.start.Last)
-	if from > to || r.pending == 0 {
-		return nil
+	// What a consumer says is pending may come from a replica that is still behind: where
+	// the range ends is asked of the stream's leader.
+	last := r.start.Last
+	if len(filters) > 0 {
+		if last, err = lastOf(ctx, js, stream, filters); err != nil {
+			return err
+		}
 	}
-	for {
+	for seq := from; from <= last && seq < min(to, last)+1; {
 		m, err := r.Next(ctx)
 		if err != nil {
 			return fmt.Errorf("read %s from %d to %d: %w", stream, from, to, err)
@@ -33,9 +37,19 @@ func ReadRange(ctx context.Context, js jetstream.JetStream, stream string, creat
 		if err := visit(m); err != nil {
 			return err
 		}
-		// Nothing behind it when it was delivered, and to was there before: the end.
-		if m.Seq == to || m.Pending == 0 {
-			return nil
-		}
+		seq = m.Seq + 1
 	}
+	return nil
+}
+
+// lastOf answers the last sequence of any of the filters.
+func lastOf(ctx context.Context, js jetstream.JetStream, stream string, filters []string) (last uint64, err error) {
+	for _, filter := range filters {
+		seq, err := LastSeq(ctx, js, stream, filter)
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, seq)
+	}
+	return last, nil
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,8 +23,12 @@ func CPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ForgetPeak starts the peak of the resident memory anew, where the system can do that.
-func ForgetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
+// ForgetPeak gives back what is free and starts the peak of the resident memory anew,
+// where the system can do that.
+func ForgetPeak() {
+	debug.FreeOSMemory()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+}
 
 // PeakRSS answers the highest resident memory of this process in bytes since ForgetPeak,
 // or since its start where that is not known.

@@ -57,7 +57,7 @@ export NATS_URL=nats://127.0.0.1:$NATS_PORT
 bin/tidemark apply -f examples/flights/flights.yaml
 
 say "flights flow while instances are killed, frozen and cut off"
-bin/tidemark send examples/flights/flights-20k.jsonl.gz --stream flights --source flights --finish --rate 1500 --timeout 60s &
+bin/tidemark send examples/flights/flights-20k.jsonl.gz --stream flights --source flights --finish --rate 500 --timeout 60s &
 sender=$!
 network=${COMPOSE_PROJECT_NAME}_default
 for service in windower projector ingest; do

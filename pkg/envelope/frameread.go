@@ -130,8 +130,9 @@ func (r *FrameReader) readRecord(body []byte) string {
 func (r *FrameReader) readEvent(body []byte) string {
 	ev := &r.event
 	*ev = Event{Times: ev.Times[:0], Values: ev.Values[:0]}
-	texts, digest, ok := 0, false, true
-	for pos := 0; pos < len(body) && ok; {
+	texts, ok := 0, true
+	pos, digest := r.readUsual(ev, body, &ok)
+	for pos < len(body) && ok {
 		f, next := readField(body, pos)
 		if next < 0 {
 			return "cut or malformed field in an event"
@@ -179,6 +180,69 @@ func (r *FrameReader) readEvent(body []byte) string {
 		return "event without a digest of 32 bytes"
 	}
 	return ""
+}
+
+// readUsual reads the fields of an event as long as they stand as a FrameBuilder writes
+// them: by number, each at most once. It answers where the first one stands that does not.
+// What it does with a field is what readEvent does with it.
+func (r *FrameReader) readUsual(ev *Event, body []byte, ok *bool) (pos int, digest bool) {
+	var text []byte
+	var n uint64
+	if text, pos = textAt(body, pos, eventID<<3|wireBytes); text != nil {
+		ev.ID = alias(text)
+	}
+	if n, pos = numberAt(body, pos, eventSource<<3|wireVarint); n != 0 {
+		ev.Source = r.name(n, ok)
+	}
+	n, pos = numberAt(body, pos, eventSourcePartition<<3|wireVarint)
+	ev.SourcePartition = uint32(n)
+	ev.SourceOffset, pos = numberAt(body, pos, eventSourceOffset<<3|wireVarint)
+	ev.PartitionGeneration, pos = numberAt(body, pos, eventGeneration<<3|wireVarint)
+	if text, pos = textAt(body, pos, eventKey<<3|wireBytes); text != nil {
+		ev.Key = alias(text)
+	}
+	if text, pos = textAt(body, pos, eventTimes<<3|wireBytes); text != nil {
+		ev.Times = readTimes(ev.Times, field{wire: wireBytes, body: text}, len(r.Extractors), ok)
+	}
+	if text, pos = textAt(body, pos, eventInts<<3|wireBytes); text != nil {
+		ev.Values = readInts(ev.Values, field{wire: wireBytes, body: text}, len(r.Values), ok)
+	}
+	if text, pos = textAt(body, pos, eventDigest<<3|wireBytes); text != nil {
+		digest = len(text) == len(ev.Digest)
+		copy(ev.Digest[:], text)
+	}
+	n, pos = numberAt(body, pos, eventIngestTime<<3|wireVarint)
+	ev.IngestTime = IngestTime(unzigzag(n))
+	if text, pos = textAt(body, pos, eventData<<3|wireBytes); text != nil {
+		ev.Data = text
+	}
+	return pos, digest
+}
+
+// textAt reads a field of bytes if that tag stands at pos; else, and for a malformed one,
+// it answers nil and pos itself.
+func textAt(body []byte, pos int, tag byte) (text []byte, next int) {
+	if pos >= len(body) || body[pos] != tag {
+		return nil, pos
+	}
+	size, at := readVarint(body, pos+1)
+	if at < 0 || size > uint64(len(body)-at) {
+		return nil, pos
+	}
+	end := at + int(size)
+	return body[at:end:end], end
+}
+
+// numberAt is textAt for a number; it answers 0 where none stands.
+func numberAt(body []byte, pos int, tag byte) (n uint64, next int) {
+	if pos >= len(body) || body[pos] != tag {
+		return 0, pos
+	}
+	n, at := readVarint(body, pos+1)
+	if at < 0 {
+		return 0, pos
+	}
+	return n, at
 }
 
 // readEventRest reads the fields that few events have.

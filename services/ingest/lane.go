@@ -11,8 +11,8 @@ import (
 
 // Shape of frames and of the pipeline of a lane.
 const (
-	frameBytes     = 64 << 10
-	framesInFlight = 32
+	frameBytes     = 256 << 10
+	framesInFlight = 16
 	lingerFor      = 2 * time.Millisecond
 	// lingerMost is the longest that a frame waits while more requests are being decided:
 	// what a frame costs the server hardly depends on its size.

@@ -17,7 +17,7 @@ const (
 	// Above markRate items a second marks are further apart, up to markSparse: a window
 	// that many late events change between two marks is revised once, and revisions are
 	// what costs most.
-	markRate   = 50_000
+	markRate   = 25_000
 	markSparse = 800 * time.Millisecond
 	markEvery  = 5 * time.Second // when nothing happens
 	// quietMark is how quiet a marked partition must have been for its next event to

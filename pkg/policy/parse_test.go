@@ -131,6 +131,7 @@ func TestParseFindings(t *testing.T) {
 		{"unknown nested field", edit("path: /amount,", "paht: /x, path: /amount,"), 7, "unknown-field", "values.amount.paht"},
 		{"duplicate key", edit("partitions: 2\nkey", "partitions: 2\npartitions: 3\nkey"), 5, "duplicate-field", "partitions"},
 		{"duplicate nested key", edit("{after: 60m}", "{after: 60m, after: 1h}"), 18, "duplicate-field", "idle.after"},
+		{"values that differ in case", edit("  label:", "  Amount:"), 8, "duplicate-field", `differs from "amount" only in case`},
 		{"wrong type", edit("partitions: 2\nkey", "partitions: two\nkey"), 4, "wrong-type", "whole number"},
 		{"number for text", edit("name: orders", "name: 12"), 3, "wrong-type", "quotes"},
 		{"list for map", edit("idle: {after: 60m}", "idle: [60m]"), 18, "wrong-type", "idle must be"},

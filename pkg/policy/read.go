@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -37,8 +38,13 @@ func (r *reader) object(n *node, path string) *object {
 	}
 	o := &object{r: r, path: path, line: n.line}
 	for _, f := range n.fields {
-		if o.find(f.name) != nil {
-			r.refuse(f.line, "duplicate-field", "%s stands twice in this map; keep one of the two", o.at(f.name))
+		if twin := o.findFolded(f.name); twin != nil {
+			what := "stands twice in this map"
+			if twin.name != f.name {
+				// Names of aggregates become members of published JSON, whose readers refuse them.
+				what = fmt.Sprintf("differs from %q only in case", twin.name)
+			}
+			r.refuse(f.line, "duplicate-field", "%s %s; keep one of the two", o.at(f.name), what)
 			continue
 		}
 		o.fields = append(o.fields, f)
@@ -68,6 +74,16 @@ func (o *object) at(name string) string {
 func (o *object) find(name string) *nodeField {
 	for i := range o.fields {
 		if o.fields[i].name == name {
+			return &o.fields[i]
+		}
+	}
+	return nil
+}
+
+// findFolded answers the field whose name is equal, case set aside.
+func (o *object) findFolded(name string) *nodeField {
+	for i := range o.fields {
+		if strings.EqualFold(o.fields[i].name, name) {
 			return &o.fields[i]
 		}
 	}

@@ -34,15 +34,24 @@ type Cell struct {
 	Ext *Multiset
 }
 
+// Input is what one event brings to a function. Its strings may be parts of a frame: a
+// function that keeps them keeps copies.
+type Input struct {
+	Value  envelope.Value // of the function's argument; zero when it takes none
+	Time   envelope.EventTime
+	Source string
+	ID     string
+}
+
 // Func is one aggregate function bound to the type and scale of its value. Its methods
 // are safe for concurrent use on different Cells.
 type Func interface {
 	// Name answers the function as written in a policy: sum, count, min, max, avg.
 	Name() string
-	// Add takes the value of one event in. What is kept of v.Text is a copy.
-	Add(c *Cell, v envelope.Value) error
-	// Remove takes the value of one event out again, whatever was added since.
-	Remove(c *Cell, v envelope.Value) error
+	// Add takes one event in. It does not keep in, nor what its strings point to.
+	Add(c *Cell, in *Input) error
+	// Remove takes one event out again, whatever was added since: in is as it was for Add.
+	Remove(c *Cell, in *Input) error
 	// AppendResult appends the text of the result and tells whether it is quoted in
 	// JSON. The Cell must hold at least one event.
 	AppendResult(dst []byte, c *Cell) (text []byte, quoted bool)

@@ -62,10 +62,13 @@ func texts(words ...string) []envelope.Value {
 	return values
 }
 
+// one answers what an event brings of which nothing but its value matters.
+func one(v envelope.Value) *aggregate.Input { return &aggregate.Input{Value: v} }
+
 func addAll(t testing.TB, c aggregate.Compiled, cell *aggregate.Cell, values []envelope.Value) {
 	t.Helper()
 	for _, v := range values {
-		if err := c.Add(cell, v); err != nil {
+		if err := c.Add(cell, one(v)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +158,7 @@ func TestAverageEqualsBigRationals(t *testing.T) {
 		var cell aggregate.Cell
 		total := new(big.Int)
 		for _, v := range values {
-			if err := f.Add(&cell, envelope.Value{Int: v}); err != nil {
+			if err := f.Add(&cell, one(envelope.Value{Int: v})); err != nil {
 				t.Fatal(err)
 			}
 			total.Add(total, big.NewInt(v))
@@ -233,8 +236,8 @@ func TestOverflowIsAnErrorInBothDirections(t *testing.T) {
 			{aggregate.Cell{Hi: math.MinInt64, N: 3}, -1, 1},
 		} {
 			for _, try := range []func(*aggregate.Cell) error{
-				func(cell *aggregate.Cell) error { return f.Add(cell, envelope.Value{Int: c.add}) },
-				func(cell *aggregate.Cell) error { return f.Remove(cell, envelope.Value{Int: c.remove}) },
+				func(cell *aggregate.Cell) error { return f.Add(cell, one(envelope.Value{Int: c.add})) },
+				func(cell *aggregate.Cell) error { return f.Remove(cell, one(envelope.Value{Int: c.remove})) },
 			} {
 				cell := c.cell
 				if err := try(&cell); !errors.Is(err, aggregate.ErrOverflow) || cell != c.cell {
@@ -250,7 +253,7 @@ func TestOverflowIsAnErrorInBothDirections(t *testing.T) {
 		}
 		f := compile(t, true, name, arg)
 		cell := aggregate.Cell{N: math.MaxInt64}
-		if err := f.Add(&cell, envelope.Value{Int: 1}); !errors.Is(err, aggregate.ErrOverflow) || cell != (aggregate.Cell{N: math.MaxInt64}) {
+		if err := f.Add(&cell, one(envelope.Value{Int: 1})); !errors.Is(err, aggregate.ErrOverflow) || cell != (aggregate.Cell{N: math.MaxInt64}) {
 			t.Errorf("%s counts on from 2^63-1: %v, %+v", name, err, cell)
 		}
 	}
@@ -260,7 +263,7 @@ func TestRemoveOfWhatIsNotHeld(t *testing.T) {
 	for _, c := range []struct{ f, arg string }{{"count", ""}, {"sum", "items"}, {"avg", "items"}, {"min", "items"}, {"max", "sku"}} {
 		f := compile(t, true, c.f, c.arg)
 		var cell aggregate.Cell
-		if err := f.Remove(&cell, envelope.Value{Int: 1, Text: "x"}); !errors.Is(err, aggregate.ErrNotHeld) || cell != (aggregate.Cell{}) {
+		if err := f.Remove(&cell, one(envelope.Value{Int: 1, Text: "x"})); !errors.Is(err, aggregate.ErrNotHeld) || cell != (aggregate.Cell{}) {
 			t.Errorf("%s: error is %v, cell %+v", c.f, err, cell)
 		}
 	}
@@ -268,13 +271,13 @@ func TestRemoveOfWhatIsNotHeld(t *testing.T) {
 		f := compile(t, true, c.f, c.arg)
 		var cell aggregate.Cell
 		addAll(t, f, &cell, []envelope.Value{{Int: 1, Text: "a"}})
-		if err := f.Remove(&cell, envelope.Value{Int: 2, Text: "b"}); !errors.Is(err, aggregate.ErrNotHeld) || cell.N != 1 {
+		if err := f.Remove(&cell, one(envelope.Value{Int: 2, Text: "b"})); !errors.Is(err, aggregate.ErrNotHeld) || cell.N != 1 {
 			t.Errorf("%s: error is %v, cell %+v", c.f, err, cell)
 		}
 		f = compile(t, false, c.f, c.arg)
 		cell = aggregate.Cell{}
 		addAll(t, f, &cell, []envelope.Value{{Int: 1, Text: "a"}})
-		if err := f.Remove(&cell, envelope.Value{Int: 1, Text: "a"}); !errors.Is(err, aggregate.ErrNotRetractable) || cell.N != 1 {
+		if err := f.Remove(&cell, one(envelope.Value{Int: 1, Text: "a"})); !errors.Is(err, aggregate.ErrNotRetractable) || cell.N != 1 {
 			t.Errorf("%s without retractions: error is %v, cell %+v", c.f, err, cell)
 		}
 	}
@@ -327,7 +330,7 @@ func TestRemoveUndoesAdd(t *testing.T) {
 		addAll(t, f, &want, values[:kept])
 		addAll(t, f, &got, rapid.Permutation(values).Draw(rt, "in"))
 		for _, v := range rapid.Permutation(values[kept:]).Draw(rt, "out") {
-			if err := f.Remove(&got, v); err != nil {
+			if err := f.Remove(&got, one(v)); err != nil {
 				rt.Fatal(err)
 			}
 		}
@@ -404,7 +407,7 @@ func TestDeltas(t *testing.T) {
 	take := func(amount, items int64, sku string) []revision.Field {
 		values := []envelope.Value{{Int: amount}, {Int: items}, {Text: sku}, {}, {}}
 		for i := range compiled {
-			if err := compiled[i].Add(&cells[i], compiled[i].Pick(values)); err != nil {
+			if err := compiled[i].Add(&cells[i], one(compiled[i].Pick(values))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -420,11 +423,11 @@ func TestDeltas(t *testing.T) {
 			t.Errorf("%s: %v (%v), want %v", what, got, err, want)
 		}
 	}
-	one := take(1250, 2, "b")
+	first := take(1250, 2, "b")
 	two := take(-1500, 1, "a")
-	check("first revision", nil, one,
+	check("first revision", nil, first,
 		field("avg", "2.000000"), field("high", "12.50"), field("orders", "1"), field("revenue", "12.50"))
-	check("second revision", one, two,
+	check("second revision", first, two,
 		field("avg", "-0.500000"), field("high", "0.00"), field("orders", "1"), field("revenue", "-15.00"))
 	check("retracted", two, nil,
 		field("avg", "-1.500000"), field("high", "-12.50"), field("orders", "-2"), field("revenue", "2.50"))
@@ -506,7 +509,7 @@ func TestManyDistinctValues(t *testing.T) {
 			out  int64
 			want int64
 		}{{low, &least, n, n + 1}, {low, &restored, n, n + 1}, {high, &greatest, 19_999 - n, 19_998 - n}} {
-			if err := step.f.Remove(step.cell, envelope.Value{Int: step.out}); err != nil {
+			if err := step.f.Remove(step.cell, one(envelope.Value{Int: step.out})); err != nil {
 				t.Fatal(err)
 			}
 			if got := result(step.f, step.cell).Text; got != big.NewInt(step.want).String() {
@@ -523,7 +526,7 @@ func BenchmarkAdd(b *testing.B) {
 			var cell aggregate.Cell
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := f.Add(&cell, envelope.Value{Int: 1250}); err != nil {
+				if err := f.Add(&cell, one(envelope.Value{Int: 1250})); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -535,7 +538,7 @@ func BenchmarkAdd(b *testing.B) {
 		random := rand.New(rand.NewPCG(1, 2))
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := f.Add(&cell, envelope.Value{Int: random.Int64N(100_000)}); err != nil {
+			if err := f.Add(&cell, one(envelope.Value{Int: random.Int64N(100_000)})); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -3,7 +3,6 @@ package aggregate
 import (
 	"math/bits"
 
-	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
@@ -24,9 +23,9 @@ func newAvg(value *policy.ValueSpec) (Func, error) {
 
 func (avg) Name() string { return "avg" }
 
-func (avg) Add(c *Cell, v envelope.Value) error { return addNumber(c, v.Int) }
+func (avg) Add(c *Cell, in *Input) error { return addNumber(c, in.Value.Int) }
 
-func (avg) Remove(c *Cell, v envelope.Value) error { return removeNumber(c, v.Int) }
+func (avg) Remove(c *Cell, in *Input) error { return removeNumber(c, in.Value.Int) }
 
 func (a avg) AppendResult(dst []byte, c *Cell) ([]byte, bool) {
 	hi, lo := c.number().magnitude()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
@@ -20,7 +19,7 @@ func newCount(value *policy.ValueSpec) (Func, error) {
 
 func (count) Name() string { return "count" }
 
-func (count) Add(c *Cell, _ envelope.Value) (err error) {
+func (count) Add(c *Cell, _ *Input) (err error) {
 	n, err := grow(c.N)
 	if err != nil {
 		return err
@@ -29,7 +28,7 @@ func (count) Add(c *Cell, _ envelope.Value) (err error) {
 	return nil
 }
 
-func (count) Remove(c *Cell, _ envelope.Value) error {
+func (count) Remove(c *Cell, _ *Input) error {
 	if c.N == 0 {
 		return ErrNotHeld
 	}

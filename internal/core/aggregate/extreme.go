@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
@@ -42,7 +41,7 @@ type numberExtreme struct {
 	quoted bool
 }
 
-func (e numberExtreme) Add(c *Cell, v envelope.Value) error {
+func (e numberExtreme) Add(c *Cell, in *Input) error {
 	n, err := grow(c.N)
 	if err != nil {
 		return err
@@ -51,21 +50,21 @@ func (e numberExtreme) Add(c *Cell, v envelope.Value) error {
 		if c.Ext == nil {
 			c.Ext = new(Multiset)
 		}
-		if err := c.Ext.numbers.add(v.Int, ownNumber); err != nil {
+		if err := c.Ext.numbers.add(in.Value.Int, ownNumber); err != nil {
 			return err
 		}
-	} else if held := int64(c.Lo); c.N == 0 || e.greatest && v.Int > held || !e.greatest && v.Int < held {
-		c.setNumber(fromInt64(v.Int))
+	} else if held := int64(c.Lo); c.N == 0 || e.greatest && in.Value.Int > held || !e.greatest && in.Value.Int < held {
+		c.setNumber(fromInt64(in.Value.Int))
 	}
 	c.N = n
 	return nil
 }
 
-func (e numberExtreme) Remove(c *Cell, v envelope.Value) error {
+func (e numberExtreme) Remove(c *Cell, in *Input) error {
 	if !e.keepAll {
 		return ErrNotRetractable
 	}
-	if c.Ext == nil || !c.Ext.numbers.remove(v.Int) {
+	if c.Ext == nil || !c.Ext.numbers.remove(in.Value.Int) {
 		return ErrNotHeld
 	}
 	c.shrink()
@@ -120,7 +119,7 @@ func (e numberExtreme) DecodeState(data []byte, c *Cell) (rest []byte, err error
 // textExtreme always uses Cell.Ext, without retractions for the one value held.
 type textExtreme struct{ extreme }
 
-func (e textExtreme) Add(c *Cell, v envelope.Value) error {
+func (e textExtreme) Add(c *Cell, in *Input) error {
 	n, err := grow(c.N)
 	if err != nil {
 		return err
@@ -131,24 +130,24 @@ func (e textExtreme) Add(c *Cell, v envelope.Value) error {
 	texts := &c.Ext.texts
 	if !e.keepAll && c.N > 0 {
 		held := texts.least()
-		if e.greatest && v.Text <= held || !e.greatest && v.Text >= held {
+		if e.greatest && in.Value.Text <= held || !e.greatest && in.Value.Text >= held {
 			c.N = n
 			return nil
 		}
 		texts.remove(held)
 	}
-	if err := texts.add(v.Text, strings.Clone); err != nil {
+	if err := texts.add(in.Value.Text, strings.Clone); err != nil {
 		return err
 	}
 	c.N = n
 	return nil
 }
 
-func (e textExtreme) Remove(c *Cell, v envelope.Value) error {
+func (e textExtreme) Remove(c *Cell, in *Input) error {
 	if !e.keepAll {
 		return ErrNotRetractable
 	}
-	if c.Ext == nil || !c.Ext.texts.remove(v.Text) {
+	if c.Ext == nil || !c.Ext.texts.remove(in.Value.Text) {
 		return ErrNotHeld
 	}
 	c.shrink()

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
@@ -22,9 +21,9 @@ func newSum(value *policy.ValueSpec) (Func, error) {
 
 func (sum) Name() string { return "sum" }
 
-func (sum) Add(c *Cell, v envelope.Value) error { return addNumber(c, v.Int) }
+func (sum) Add(c *Cell, in *Input) error { return addNumber(c, in.Value.Int) }
 
-func (sum) Remove(c *Cell, v envelope.Value) error { return removeNumber(c, v.Int) }
+func (sum) Remove(c *Cell, in *Input) error { return removeNumber(c, in.Value.Int) }
 
 func (s sum) AppendResult(dst []byte, c *Cell) ([]byte, bool) {
 	return c.number().appendDecimal(dst, s.scale), s.quoted

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidemark-mesh/tidemark/internal/core/aggregate"
 	"github.com/tidemark-mesh/tidemark/internal/core/identity"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
@@ -22,11 +23,11 @@ func (o *Operator) include(a *arrival) error {
 		o.keys.retain(a.key)
 		place = p.add(a.key, len(o.program), len(o.ranges))
 	}
-	cells := o.cellsOf(p, place)
+	cells, in := o.cellsOf(p, place), o.input(a, a.ev.ID)
 	for i := range o.program {
-		v, err := o.value(a, i)
+		err := o.pick(a, i)
 		if err == nil {
-			err = o.program[i].Add(&cells[i], v)
+			err = o.program[i].Add(&cells[i], in)
 		}
 		if err != nil {
 			return o.refused(a, i, err)
@@ -48,11 +49,11 @@ func (o *Operator) exclude(a *arrival, target [16]byte) error {
 	if !ok {
 		return o.broken(a.ev, "its target was applied, but its window is not held")
 	}
-	cells := o.cellsOf(p, place)
+	cells, in := o.cellsOf(p, place), o.input(a, a.ev.Withdraws)
 	for i := range o.program {
-		v, err := o.value(a, i)
+		err := o.pick(a, i)
 		if err == nil {
-			err = o.program[i].Remove(&cells[i], v)
+			err = o.program[i].Remove(&cells[i], in)
 		}
 		if err != nil {
 			return o.refused(a, i, err)
@@ -65,15 +66,25 @@ func (o *Operator) exclude(a *arrival, target [16]byte) error {
 	return nil
 }
 
-// value answers what result i takes from the event.
-func (o *Operator) value(a *arrival, i int) (envelope.Value, error) {
-	if o.program[i].Value < 0 {
-		return envelope.Value{}, nil
+// input answers what the event with that id brings to the aggregates: all but the value,
+// which pick fills in. It is valid until the next call.
+func (o *Operator) input(a *arrival, id string) *aggregate.Input {
+	o.in.Time, o.in.Source, o.in.ID = a.time, a.ev.Source, id
+	return &o.in
+}
+
+// pick makes the value that result i takes from the event that of the input.
+func (o *Operator) pick(a *arrival, i int) error {
+	at := o.argument[i]
+	switch {
+	case at >= 0:
+		o.in.Value = a.ev.Values[at]
+	case o.program[i].Value < 0:
+		o.in.Value = envelope.Value{}
+	default:
+		return fmt.Errorf("its frame was written before the business stream declared the value %q; start a generation whose aggregates do not use it", o.program[i].Arg)
 	}
-	if at := o.argument[i]; at >= 0 {
-		return a.ev.Values[at], nil
-	}
-	return envelope.Value{}, fmt.Errorf("its frame was written before the business stream declared the value %q; start a generation whose aggregates do not use it", o.program[i].Arg)
+	return nil
 }
 
 // refused says which window, key and event could not be computed.

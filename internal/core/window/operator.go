@@ -53,7 +53,8 @@ type Operator struct {
 	totals   totals
 	idDigest [16]byte
 
-	out    []byte // the one output of an event, not yet taken
+	in     aggregate.Input // of the event that is taken in or out
+	out    []byte          // the one output of an event, not yet taken
 	plan   firePlan
 	failed error
 

@@ -249,6 +249,16 @@ func (c *chaos) check(round int) {
 	for _, p := range c.services {
 		p.ready()
 	}
+	// An owner that died took with it how far its last second reached: the watermark is
+	// sure to stand at what the present owners were sent.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, s := range c.senders {
+		s.turn(ctx)
+	}
+	if ctx.Err() != nil {
+		c.t.Fatalf("round %d: a batch was not acknowledged within a minute\n%s", round, c.logs())
+	}
 	u := c.up()
 	if r := run(c.t, "wait", "clicks", "--timeout", "100s", "--server", c.url); r.code != 0 {
 		c.t.Fatalf("round %d: wait ended with %d: %s%s\n%s", round, r.code, r.out, r.err, c.logs())

@@ -40,7 +40,7 @@ type sender struct {
 	random    *rand.Rand
 	gate      chan struct{} // held while sent may be read
 	sent      []click       // acknowledged, each once
-	high      int64         // of sent
+	high      int64         // of the last batch
 	next      int
 	acked     atomic.Int64
 	again     atomic.Int64
@@ -55,7 +55,6 @@ const (
 
 // run sends a batch, again and again until it is acknowledged, and then the next.
 func (s *sender) run(ctx context.Context) {
-	conn := s.c.conn
 	tick := time.NewTicker(sendEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -64,18 +63,23 @@ func (s *sender) run(ctx context.Context) {
 			return
 		case <-s.gate:
 		}
-		batch := s.batch()
-		body := s.body(batch)
-		for ctx.Err() == nil && !s.push(ctx, conn.NC, body) {
-			s.again.Add(int64(len(batch)))
-			time.Sleep(50 * time.Millisecond) // a producer that tries again
-		}
-		if ctx.Err() == nil {
-			s.sent = append(s.sent, batch...)
-			s.acked.Add(int64(len(batch)))
-		}
+		s.turn(ctx)
 		s.gate <- struct{}{}
 		<-tick.C
+	}
+}
+
+// turn sends one batch until it is acknowledged. The gate is held.
+func (s *sender) turn(ctx context.Context) {
+	batch := s.batch()
+	body := s.body(batch)
+	for ctx.Err() == nil && !s.push(ctx, s.c.conn.NC, body) {
+		s.again.Add(int64(len(batch)))
+		time.Sleep(50 * time.Millisecond) // a producer that tries again
+	}
+	if ctx.Err() == nil {
+		s.sent = append(s.sent, batch...)
+		s.acked.Add(int64(len(batch)))
 	}
 }
 
@@ -83,6 +87,7 @@ func (s *sender) run(ctx context.Context) {
 func (s *sender) batch() []click {
 	base := time.Date(2025, 3, 1, 8, 0, 0, 0, time.UTC).UnixMilli()
 	out := make([]click, 0, batchEvents)
+	s.high = 0
 	for range batchEvents {
 		at := base + int64(s.next)*eventSpacing - s.random.Int64N(30_000)
 		if s.random.IntN(50) == 0 {

@@ -27,7 +27,10 @@ type Msg struct {
 // Bounds of what a Reader holds ahead of its user.
 const (
 	prefetchMessages = 4096
-	prefetchBytes    = 8 << 20
+	// prefetchBytes is above the largest message, or the server would refuse to send it,
+	// and small against max_pending of the server: all readers of a process share one
+	// connection, and the server cuts a connection for which too much waits.
+	prefetchBytes = 2 << 20
 	handover         = 16 // messages between the reader's goroutine and its user
 )
 
@@ -36,7 +39,7 @@ const (
 const gone = 2 * time.Second
 
 // Reader reads one stream in order from a sequence on, over reconnects, and checks the
-// stream's identity at start and at every reconnect. Memory is bounded: about 8 MiB are
+// stream's identity at start and at every reconnect. Memory is bounded: about 4 MiB are
 // read ahead.
 type Reader struct {
 	js      jetstream.JetStream

@@ -22,6 +22,10 @@ import (
 // MaxPayload of the embedded server: a commit of 900 KiB with its headers fits.
 const MaxPayload = 1 << 20
 
+// maxPending is what may wait for one connection before the server cuts it: the server's
+// default is enough for 32 readers that a process runs at once, this for 128.
+const maxPending = 256 << 20
+
 // Errors of Embed.
 var (
 	// ErrPortInUse: another process listens on the wanted port.
@@ -103,6 +107,8 @@ func serverOptions(o EmbeddedOptions) *server.Options {
 		DontListen: o.Port < 0,
 		NoSigs:     true,
 		MaxPayload: MaxPayload,
+		// All readers of a process share one connection; see prefetchBytes of the journal.
+		MaxPending: maxPending,
 		JetStream:  true,
 		StoreDir:   o.Dir,
 		// An acknowledged commit is on the disk: the journals are the truth.

@@ -90,6 +90,7 @@ type window struct {
 
 type member struct {
 	source, id string
+	time       envelope.EventTime
 	values     map[string]value
 }
 
@@ -243,7 +244,7 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 		w = &window{end: end, members: map[string]member{}}
 		o.windows[windowKey{ev.Key, start}] = w
 	}
-	w.members[memberKey(ev.Source, ev.ID)] = member{ev.Source, ev.ID, data.values}
+	w.members[memberKey(ev.Source, ev.ID)] = member{clone(ev.Source), clone(ev.ID), data.time, data.values}
 	w.dirty = true
 	o.applied(ev)
 	return nil

@@ -54,7 +54,7 @@ func newReader(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*read
 	}
 	for _, a := range p.Aggregates {
 		switch a.Func {
-		case "count", "sum", "min", "max", "avg":
+		case "count", "sum", "min", "max", "avg", "first", "last", "distinct":
 		default:
 			return nil, fmt.Errorf("the oracle does not know the aggregate %s", a.Func)
 		}
@@ -224,54 +224,92 @@ func scaled(raw any, spec policy.ValueSpec) (value, error) {
 
 func pow10(n int) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil) }
 
-// aggregate answers every aggregate of the policy over members, as text.
+// aggregate answers every aggregate of the policy over members, as text. It knows no
+// limit of distinct: a window above it halts the engine, and then there is no row.
 func (r *reader) aggregate(members map[string]member) map[string]string {
+	ordered := make([]member, 0, len(members))
+	for _, m := range members {
+		ordered = append(ordered, m)
+	}
+	sort.Slice(ordered, func(i, j int) bool { return earlier(ordered[i], ordered[j]) })
 	out := map[string]string{}
 	for _, a := range r.policy.Aggregates {
 		if a.Func == "count" {
 			out[a.Name] = strconv.Itoa(len(members))
 			continue
 		}
-		out[a.Name] = r.fold(a, members)
+		var values []value
+		for _, m := range ordered {
+			if v, ok := m.values[a.Arg]; ok {
+				values = append(values, v)
+			}
+		}
+		out[a.Name] = r.fold(a, values)
 	}
 	return out
 }
 
-func (r *reader) fold(a policy.AggregateSpec, members map[string]member) string {
+// earlier orders members by event time, then source, then id.
+func earlier(a, b member) bool {
+	switch {
+	case a.time != b.time:
+		return a.time < b.time
+	case a.source != b.source:
+		return a.source < b.source
+	}
+	return a.id < b.id
+}
+
+// fold answers one aggregate over the members' values, which are in the members' order.
+func (r *reader) fold(a policy.AggregateSpec, values []value) string {
 	spec := r.specs[a.Arg]
 	scale := spec.Scale
 	if spec.Type != policy.Decimal {
 		scale = 0
 	}
-	sum, count := new(big.Int), int64(0)
-	var least, most *value
-	for _, m := range members {
-		v, ok := m.values[a.Arg]
-		if !ok {
-			continue
+	switch {
+	case a.Func == "sum":
+		return decimal(total(values), scale)
+	case a.Func == "distinct":
+		seen := map[string]bool{}
+		for _, v := range values {
+			seen[r.show(v, scale)] = true
 		}
-		count++
+		return strconv.Itoa(len(seen))
+	case len(values) == 0:
+		return ""
+	}
+	least, most := values[0], values[0]
+	for _, v := range values {
+		if less(v, least) {
+			least = v
+		}
+		if less(most, v) {
+			most = v
+		}
+	}
+	switch a.Func {
+	case "avg":
+		scaledUp := new(big.Int).Mul(total(values), pow10(avgDigits))
+		return decimal(halfEven(scaledUp, big.NewInt(int64(len(values)))), scale+avgDigits)
+	case "first":
+		return r.show(values[0], scale)
+	case "last":
+		return r.show(values[len(values)-1], scale)
+	case "min":
+		return r.show(least, scale)
+	}
+	return r.show(most, scale)
+}
+
+func total(values []value) *big.Int {
+	sum := new(big.Int)
+	for _, v := range values {
 		if v.number != nil {
 			sum.Add(sum, v.number)
 		}
-		if least == nil || less(v, *least) {
-			least = &v
-		}
-		if most == nil || less(*most, v) {
-			most = &v
-		}
 	}
-	switch {
-	case a.Func == "sum":
-		return decimal(sum, scale)
-	case count == 0:
-		return ""
-	case a.Func == "avg":
-		return decimal(halfEven(new(big.Int).Mul(sum, pow10(avgDigits)), big.NewInt(count)), scale+avgDigits)
-	case a.Func == "min":
-		return r.show(*least, scale)
-	}
-	return r.show(*most, scale)
+	return sum
 }
 
 // avgDigits is how many digits an average has beyond its value's scale.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/big"
-	"sort"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -18,20 +17,42 @@ type Oracle struct {
 	reader *reader
 	clock  *watermark
 
-	frames    map[string]map[uint64]bool // writer → numbers had
-	lost      map[string][][2]uint64     // writer → GAP ranges
-	ahead     func() ([]envelope.Gap, error)
-	ids       map[idKey]*idState
-	windows   map[windowKey]*window
-	sources   map[string]int // source → partitions of the policy
-	late      []Late
-	conflicts []Conflict
-	counts    Counts
+	assign *assigner
+	watch  func(Row)
+
+	frames      map[string]map[uint64]bool // writer → numbers had
+	lost        map[string][][2]uint64     // writer → GAP ranges
+	ahead       func() ([]envelope.Gap, error)
+	ids         map[idKey]*idState
+	windows     map[place]*window    // tumbling, hopping, calendar
+	changed     map[place]*window    // of these, those that changed since their last revision
+	sessions    map[string]*sessions // by key
+	projections map[place]*projection
+	sources     map[string]int // source → partitions of the policy
+	late        []Late
+	conflicts   []Conflict
+	counts      Counts
+}
+
+// place is a window of a key.
+type place struct {
+	key string
+	bounds
+}
+
+// before orders places by (end, start, key).
+func (p place) before(q place) bool {
+	if p.bounds != q.bounds {
+		return p.bounds.before(q.bounds)
+	}
+	return p.key < q.key
 }
 
 // Counts are numbers of events by what became of them.
 type Counts struct {
 	Applied, TooLate, Duplicate, Conflict, Foreign, NoTime uint64
+	OnTime, LateAccepted, Refused                          uint64 // (event, window) pairs
+	Revisions                                              uint64
 	IDDigest                                               *big.Int // sum over applied events mod 2^128
 	GapFrames                                              uint64   // frames that an operator declared lost
 }
@@ -43,6 +64,7 @@ type Late struct {
 	Source, ID string
 	Key        string
 	Start, End envelope.EventTime
+	None       bool // no window took the event
 }
 
 // Conflict is an event that was refused because its id is taken.
@@ -53,17 +75,6 @@ type Conflict struct {
 	Key        string
 }
 
-// Row is what readers must see of one window.
-type Row struct {
-	Key        string
-	Start, End envelope.EventTime
-	Revision   uint64
-	Retracted  bool
-	Value      map[string]string // aggregate → text as in JSON, without quotes
-	Events     uint64
-	IDDigest   string // 32 hex digits
-}
-
 type idKey struct{ key, source, id string }
 
 type idState struct {
@@ -72,20 +83,6 @@ type idState struct {
 	asserted  bool
 	withdrawn bool
 	dead      bool // asserted and withdrawn: does not come back
-	seen      envelope.EventTime
-}
-
-type windowKey struct {
-	key   string
-	start envelope.EventTime
-}
-
-type window struct {
-	end       envelope.EventTime
-	members   map[string]member // source#len#id → values
-	dirty     bool
-	revision  uint64
-	published *Row
 }
 
 type member struct {
@@ -96,17 +93,19 @@ type member struct {
 
 // New answers an oracle, or an error when the policy is beyond what it can recompute.
 func New(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*Oracle, error) {
-	if p.Window.Kind != policy.Tumbling {
-		return nil, fmt.Errorf("the oracle knows tumbling windows only, not %s", p.Window.Kind)
+	a, err := newAssigner(p.Window)
+	if err != nil {
+		return nil, err
 	}
 	r, err := newReader(stream, p)
 	if err != nil {
 		return nil, err
 	}
 	o := &Oracle{
-		stream: stream, policy: p, reader: r, clock: newWatermark(p),
-		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{},
-		ids: map[idKey]*idState{}, windows: map[windowKey]*window{}, sources: map[string]int{},
+		stream: stream, policy: p, reader: r, clock: newWatermark(p), assign: a,
+		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{}, ids: map[idKey]*idState{},
+		windows: map[place]*window{}, changed: map[place]*window{}, sessions: map[string]*sessions{},
+		projections: map[place]*projection{}, sources: map[string]int{},
 	}
 	o.counts.IDDigest = new(big.Int)
 	for _, s := range p.Sources {
@@ -177,6 +176,7 @@ func (o *Oracle) mark(f *envelope.Frame, m *envelope.Mark) error {
 			return fmt.Errorf("frame %d of writer %s is missing", n, m.Writer)
 		}
 	}
+	before := o.clock.w
 	if partitions, known := o.sources[m.Source]; known && int(m.Partition) < partitions {
 		for i, name := range f.Extractors {
 			if name == o.policy.Extractor {
@@ -184,7 +184,8 @@ func (o *Oracle) mark(f *envelope.Frame, m *envelope.Mark) error {
 			}
 		}
 	}
-	o.fire()
+	o.fireFixed(false)
+	o.fireSessions(before, nil)
 	return nil
 }
 
@@ -230,24 +231,57 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 		return nil
 	case known != nil: // its retraction came first: both are applied and change nothing
 		known.asserted, known.dead = true, true
-		o.applied(ev)
+		o.applied(ev, o.assign.windows(data.time))
 		return nil
 	}
-	o.ids[id] = &idState{digest: data.digest, time: data.time, asserted: true, seen: data.time}
-	start, end := o.assign(data.time)
-	if o.clock.w >= end.Add(int64(o.policy.AllowedLateness)) {
-		o.refuse(seq, index, ev, start, end)
-		return nil
+	o.ids[id] = &idState{digest: data.digest, time: data.time, asserted: true}
+	m := member{clone(ev.Source), clone(ev.ID), data.time, data.values}
+	takes := o.judge(seq, index, ev, data)
+	for _, b := range takes {
+		o.include(clone(ev.Key), b, m, news{any: true, asserted: true, origin: ev.Origin})
 	}
-	w := o.windows[windowKey{ev.Key, start}]
-	if w == nil {
-		w = &window{end: end, members: map[string]member{}}
-		o.windows[windowKey{ev.Key, start}] = w
+	if len(takes) > 0 {
+		o.applied(ev, takes)
 	}
-	w.members[memberKey(ev.Source, ev.ID)] = member{clone(ev.Source), clone(ev.ID), data.time, data.values}
-	w.dirty = true
-	o.applied(ev)
 	return nil
+}
+
+// judge answers the windows that may still take an event, and refuses it for the others.
+func (o *Oracle) judge(seq uint64, index uint32, ev *envelope.Event, data *datum) (takes []bounds) {
+	var late []bounds
+	for _, b := range o.assign.windows(data.time) {
+		if o.clock.w >= b.end.Add(int64(o.policy.AllowedLateness)) {
+			late = append(late, b)
+		} else {
+			takes = append(takes, b)
+		}
+	}
+	if len(takes) == 0 {
+		o.counts.TooLate++
+	}
+	for _, b := range late {
+		o.counts.Refused++
+		o.late = append(o.late, Late{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key), b.start, b.end, len(takes) == 0})
+	}
+	return takes
+}
+
+// include takes a member into a window, or into the key's sessions.
+func (o *Oracle) include(key string, b bounds, m member, n news) {
+	if o.policy.Window.Kind == policy.Session {
+		o.sessionsOf(key).join(m, n)
+		return
+	}
+	o.put(key, b, m, n)
+}
+
+// exclude takes a member out again.
+func (o *Oracle) exclude(key string, b bounds, m member, n news) {
+	if o.policy.Window.Kind == policy.Session {
+		o.sessionsOf(key).leave(m, n)
+		return
+	}
+	o.drop(key, b, memberKey(m.source, m.id), n)
 }
 
 // retract decides about one retraction.
@@ -267,23 +301,19 @@ func (o *Oracle) retract(seq uint64, index uint32, ev *envelope.Event, data *dat
 		o.conflict(seq, index, ev)
 		return
 	}
-	o.ids[own] = &idState{digest: "retract:" + ev.Withdraws + ":" + data.digest, time: data.time, asserted: true, dead: true, withdrawn: true, seen: data.time}
-	start, end := o.assign(data.time)
-	if o.clock.w >= end.Add(int64(o.policy.AllowedLateness)) {
-		o.refuse(seq, index, ev, start, end)
+	o.ids[own] = &idState{digest: "retract:" + ev.Withdraws + ":" + data.digest, time: data.time, asserted: true, dead: true, withdrawn: true}
+	takes := o.judge(seq, index, ev, data)
+	if len(takes) == 0 {
 		return
 	}
-	o.applied(ev)
+	o.applied(ev, takes)
 	if known == nil {
-		o.ids[target] = &idState{digest: data.digest, time: data.time, withdrawn: true, seen: data.time}
+		o.ids[target] = &idState{digest: data.digest, time: data.time, withdrawn: true}
 		return
 	}
 	known.withdrawn, known.dead = true, true
-	if w := o.windows[windowKey{ev.Key, start}]; w != nil {
-		if _, in := w.members[memberKey(ev.Source, ev.Withdraws)]; in {
-			delete(w.members, memberKey(ev.Source, ev.Withdraws))
-			w.dirty = true
-		}
+	for _, b := range takes {
+		o.exclude(ev.Key, b, member{source: ev.Source, id: ev.Withdraws, time: data.time}, news{any: true, origin: ev.Origin})
 	}
 }
 
@@ -302,78 +332,17 @@ func (o *Oracle) conflict(seq uint64, index uint32, ev *envelope.Event) {
 	o.conflicts = append(o.conflicts, Conflict{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key)})
 }
 
-func (o *Oracle) refuse(seq uint64, index uint32, ev *envelope.Event, start, end envelope.EventTime) {
-	o.counts.TooLate++
-	o.late = append(o.late, Late{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key), start, end})
-}
-
-func (o *Oracle) applied(ev *envelope.Event) {
+// applied counts an event that windows took.
+func (o *Oracle) applied(ev *envelope.Event, takes []bounds) {
 	o.counts.Applied++
 	o.counts.IDDigest = addHash(o.counts.IDDigest, ev.Source, ev.ID)
-}
-
-// assign answers the tumbling window that holds t, cut at the ends of time.
-func (o *Oracle) assign(t envelope.EventTime) (start, end envelope.EventTime) {
-	size, offset := big.NewInt(int64(o.policy.Window.Size)), big.NewInt(int64(o.policy.Window.Offset))
-	n := new(big.Int).Sub(big.NewInt(int64(t)), offset)
-	n.Div(n, size) // Euclidean: floor for a positive size
-	first := new(big.Int).Add(new(big.Int).Mul(n, size), offset)
-	return clamp(first), clamp(new(big.Int).Add(first, size))
-}
-
-func clamp(n *big.Int) envelope.EventTime {
-	switch {
-	case n.Cmp(big.NewInt(int64(envelope.MinEventTime))) <= 0:
-		return envelope.MinEventTime
-	case n.Cmp(big.NewInt(int64(envelope.MaxEventTime))) >= 0:
-		return envelope.MaxEventTime
-	}
-	return envelope.EventTime(n.Int64())
-}
-
-// fire publishes every changed window whose end the watermark has reached.
-func (o *Oracle) fire() {
-	for k, w := range o.windows {
-		if !w.dirty || o.clock.w < w.end {
-			continue
-		}
-		w.dirty = false
-		if len(w.members) == 0 && (w.published == nil || w.published.Retracted) {
-			continue
-		}
-		w.revision++
-		row := &Row{Key: k.key, Start: k.start, End: w.end, Revision: w.revision, Events: uint64(len(w.members)), Retracted: len(w.members) == 0}
-		sum := new(big.Int)
-		for _, m := range w.members {
-			sum = addHash(sum, m.source, m.id)
-		}
-		row.IDDigest = hex128(sum)
-		if !row.Retracted {
-			row.Value = o.reader.aggregate(w.members)
-		}
-		w.published = row
-	}
-}
-
-// Rows answers what readers must see now, retracted windows included, by (end, start, key).
-func (o *Oracle) Rows() []Row {
-	var rows []Row
-	for _, w := range o.windows {
-		if w.published != nil {
-			rows = append(rows, *w.published)
+	for _, b := range takes {
+		if o.clock.w < b.end {
+			o.counts.OnTime++
+		} else {
+			o.counts.LateAccepted++
 		}
 	}
-	sort.Slice(rows, func(i, j int) bool {
-		a, b := rows[i], rows[j]
-		switch {
-		case a.End != b.End:
-			return a.End < b.End
-		case a.Start != b.Start:
-			return a.Start < b.Start
-		}
-		return a.Key < b.Key
-	})
-	return rows
 }
 
 // Late answers every refused pair in journal order.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/services/effector"
+	"github.com/tidemark-mesh/tidemark/services/reconciler"
 )
 
 // Exit codes of every verb (design: CLI contract).
@@ -50,7 +52,8 @@ func exitCode(err error) int {
 		return c.code
 	case errors.As(err, &conflict):
 		return exitConflict
-	case errors.As(err, &unfit), errors.Is(err, natsio.ErrAPILevel):
+	case errors.As(err, &unfit), errors.Is(err, natsio.ErrAPILevel),
+		errors.Is(err, effector.ErrNotInThisVersion), errors.Is(err, reconciler.ErrNotInThisVersion):
 		return exitRefused
 	case errors.Is(err, natsio.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable

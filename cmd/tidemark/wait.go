@@ -29,14 +29,13 @@ const (
 )
 
 func (c *cli) waitCmd() *cobra.Command {
-	return &cobra.Command{
+	var timeout time.Duration
+	cmd := &cobra.Command{
 		Use:   "wait STREAM",
 		Short: "Return when everything acknowledged before the call is visible to readers",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("timeout") {
-				c.timeout = time.Minute
-			}
+			c.timeout = timeout
 			ctx, cancel := c.deadline(cmd.Context())
 			defer cancel()
 			conn, err := c.connect(ctx)
@@ -47,6 +46,9 @@ func (c *cli) waitCmd() *cobra.Command {
 			return c.wait(ctx, conn, args[0])
 		},
 	}
+	// Waiting for readers takes longer than asking: the flag of all verbs has another default.
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "how long to wait for readers")
+	return cmd
 }
 
 // wait asks ingest for a mark behind everything acknowledged, notes how far the events

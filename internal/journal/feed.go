@@ -15,15 +15,14 @@ import (
 // library hides its restarts, and with them the moments at which a stream's identity must
 // be looked at.
 type feed struct {
-	iter    jetstream.MessagesContext
-	nc      *nats.Conn
-	stream  jetstream.Stream
-	name    string
-	status  chan nats.Status
-	cut     context.CancelFunc
-	live    context.Context
-	count   uint64 // messages had: the consumer's numbering
-	pending uint64 // messages that matched at the start
+	iter   jetstream.MessagesContext
+	nc     *nats.Conn
+	stream jetstream.Stream
+	name   string
+	status chan nats.Status
+	cut    context.CancelFunc
+	live   context.Context
+	count  uint64 // messages had: the consumer's numbering
 }
 
 const (
@@ -63,7 +62,7 @@ func openFeed(ctx context.Context, nc *nats.Conn, stream jetstream.Stream, next 
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	info := consumer.CachedInfo()
-	f := &feed{iter: iter, nc: nc, stream: stream, name: info.Name, pending: info.NumPending}
+	f := &feed{iter: iter, nc: nc, stream: stream, name: info.Name}
 	f.status = nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
 	f.live, f.cut = context.WithCancel(ctx)
 	go f.watch(f.live)

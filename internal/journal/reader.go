@@ -31,7 +31,7 @@ const (
 	// and small against max_pending of the server: all readers of a process share one
 	// connection, and the server cuts a connection for which too much waits.
 	prefetchBytes = 2 << 20
-	handover         = 16 // messages between the reader's goroutine and its user
+	handover      = 16 // messages between the reader's goroutine and its user
 )
 
 // gone is how long a stream may be reported missing before that is believed: a server
@@ -47,8 +47,7 @@ type Reader struct {
 	stream  string
 	filters []string
 	start   Identity
-	pending uint64 // messages that match at the start
-	strict  bool   // every sequence must come: unfiltered, and nothing is ever deleted
+	strict  bool // every sequence must come: unfiltered, and nothing is ever deleted
 
 	out    chan Msg
 	cancel context.CancelFunc
@@ -217,7 +216,7 @@ func (r *Reader) tryOpen(ctx context.Context, created int64, next uint64) (*feed
 	}
 	if r.start.Stream == "" {
 		config := handle.CachedInfo().Config
-		r.start, r.pending = id, f.pending
+		r.start = id
 		r.strict = len(r.filters) == 0 && config.DenyDelete && config.DenyPurge && config.MaxAge == 0 && config.Discard == jetstream.DiscardNew
 	}
 	return f, nil

@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
@@ -23,8 +25,12 @@ type pair struct {
 	seq    uint64
 
 	rows      map[rowID]*revision.Revision
+	revised   []string // what the core published since the last comparison
+	expected  []string // and the oracle
 	late      []string
 	conflicts []string
+	static    record.Static
+	heads     map[rowID]revision.Predecessor // last revision of every projection
 }
 
 // tester is what testing.T and rapid.T have in common.
@@ -35,8 +41,8 @@ type tester interface {
 }
 
 type rowID struct {
-	key   string
-	start envelope.EventTime
+	key string
+	revision.Window
 }
 
 func newPair(tb tester, stream *policy.BusinessStream, p *policy.StreamTimePolicy) *pair {
@@ -49,7 +55,10 @@ func newPair(tb tester, stream *policy.BusinessStream, p *policy.StreamTimePolic
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &pair{tb: tb, op: op, oracle: o, rows: map[rowID]*revision.Revision{}}
+	pr := &pair{tb: tb, op: op, oracle: o, rows: map[rowID]*revision.Revision{}, heads: map[rowID]revision.Predecessor{}}
+	pr.static = record.Static{Stream: p.Stream, Job: p.Job, PolicyGeneration: p.PolicyGeneration(), PolicyDigest: "digest"}
+	o.Watch(func(r oracle.Row) { pr.expected = append(pr.expected, describeRow(&r)) })
+	return pr
 }
 
 // frame feeds one frame to both, record by record.
@@ -85,15 +94,62 @@ func (p *pair) take() {
 		}
 		switch {
 		case r.Proposal != nil:
-			p.rows[rowID{r.Proposal.Key, r.Proposal.Window.Start}] = r.Proposal
+			p.proposal(&r)
 		case r.Late != nil:
 			e := r.Late.Event
-			p.late = append(p.late, fmt.Sprintf("%d/%d %s/%s %s %s-%s", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key, r.Late.Window.Start, r.Late.Window.End))
+			p.late = append(p.late, fmt.Sprintf("%d/%d %s/%s %s %s-%s %v", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key, r.Late.Window.Start, r.Late.Window.End, r.Late.None))
 		case r.Conflict != nil:
 			e := r.Conflict.Event
 			p.conflicts = append(p.conflicts, fmt.Sprintf("%d/%d %s/%s %s", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key))
 		}
 	}
+}
+
+// proposal takes in a revision of the core: it must be valid, carry its digest and follow
+// the one before it.
+func (p *pair) proposal(r *record.Record) {
+	p.tb.Helper()
+	rev, at := r.Proposal, rowID{r.Proposal.Key, r.Proposal.Window}
+	p.static.Fill(rev)
+	if err := rev.Validate(); err != nil {
+		p.tb.Fatal(err)
+	}
+	if rev.ComputeDigest() != r.Digest {
+		p.tb.Fatalf("revision %d of %s %s carries another digest than its own", rev.Revision, rev.Key, interval(rev.Window))
+	}
+	head := p.heads[at]
+	if rev.Revision != head.Revision+1 || rev.Predecessor != nil && *rev.Predecessor != head {
+		p.tb.Fatalf("revision %d of %s %s does not follow revision %d", rev.Revision, rev.Key, interval(rev.Window), head.Revision)
+	}
+	p.heads[at] = revision.Predecessor{Revision: rev.Revision, Digest: r.Digest}
+	p.rows[at] = rev
+	p.revised = append(p.revised, describe(rev))
+}
+
+// describe answers everything of a revision that the oracle answers too.
+func describe(r *revision.Revision) string {
+	return fmt.Sprintf("%s %s revision %d %s state %s firing %s cause %s origin %d changed %v value %s delta %s events %d ids %x result %s supersedes %v by %s",
+		r.Key, interval(r.Window), r.Revision, r.Op, r.State, r.Firing, r.Cause, r.Origin, r.ValueChanged, fieldText(r.Value), fieldText(r.Delta),
+		r.Inputs.Events, r.Inputs.IDDigest, r.ResultID, r.Supersedes, r.SupersededBy)
+}
+
+// describeRow is describe for a row of the oracle.
+func describeRow(r *oracle.Row) string {
+	op := revision.Upsert
+	if r.Retracted {
+		op = revision.Retract
+	}
+	return fmt.Sprintf("%s %s revision %d %s state %s firing %s cause %s origin %d changed %v value %s delta %s events %d ids %s result %s supersedes %v by %s",
+		r.Key, interval(revision.Window{Start: r.Start, End: r.End}), r.Revision, op, r.State, r.Firing, r.Cause, r.Origin, r.ValueChanged, mapText(r.Value), mapText(r.Delta),
+		r.Events, r.IDDigest, r.ResultID, r.Supersedes, r.SupersededBy)
+}
+
+func mapText(m map[string]string) string {
+	var fields []revision.Field
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		fields = append(fields, revision.Field{Name: name, Text: m[name]})
+	}
+	return fieldText(fields)
 }
 
 func (p *pair) compare(what string) {
@@ -107,6 +163,7 @@ func (p *pair) compare(what string) {
 	want := map[string]uint64{
 		window.CountApplied: c.Applied, window.CountTooLate: c.TooLate, window.CountDuplicate: c.Duplicate,
 		window.CountConflict: c.Conflict, window.CountForeign: c.Foreign, window.CountNoTime: c.NoTime,
+		window.CountOnTime: c.OnTime, window.CountLate: c.LateAccepted, window.CountRefused: c.Refused, window.CountRevisions: c.Revisions,
 	}
 	for _, n := range counts {
 		if v, known := want[n.Name]; known && v != n.N {
@@ -120,28 +177,34 @@ func (p *pair) compare(what string) {
 	p.compareRefused(what)
 }
 
+// compareRows holds what was published since the last time against the oracle's, in order,
+// and at the end what readers see.
 func (p *pair) compareRows(what string) {
 	p.tb.Helper()
+	for i := range max(len(p.revised), len(p.expected)) {
+		got, want := "nothing", "nothing"
+		if i < len(p.revised) {
+			got = p.revised[i]
+		}
+		if i < len(p.expected) {
+			want = p.expected[i]
+		}
+		if got != want {
+			p.tb.Fatalf("%s, revision %d:\n  core   %s\n  oracle %s", what, i+1, got, want)
+		}
+	}
+	p.revised, p.expected = p.revised[:0], p.expected[:0]
 	rows := p.oracle.Rows()
 	if len(rows) != len(p.rows) {
 		p.tb.Fatalf("%s: %d windows published, the oracle has %d", what, len(p.rows), len(rows))
 	}
 	for _, r := range rows {
-		got := p.rows[rowID{r.Key, r.Start}]
+		got := p.rows[rowID{r.Key, revision.Window{Start: r.Start, End: r.End}}]
 		if got == nil {
 			p.tb.Fatalf("%s: window %s of %s is not published", what, r.Start, r.Key)
 		}
-		value := map[string]string{}
-		for _, f := range got.Value {
-			value[f.Name] = f.Text
-		}
-		state := fmt.Sprintf("revision %d end %s retracted %v value %v events %d ids %x", got.Revision, got.Window.End, got.Op == revision.Retract, value, got.Inputs.Events, got.Inputs.IDDigest)
-		if r.Value == nil {
-			r.Value = map[string]string{}
-		}
-		expect := fmt.Sprintf("revision %d end %s retracted %v value %v events %d ids %s", r.Revision, r.End, r.Retracted, r.Value, r.Events, r.IDDigest)
-		if state != expect {
-			p.tb.Fatalf("%s: window %s of %s is\n%s, the oracle has\n%s", what, r.Start, r.Key, state, expect)
+		if g, w := describe(got), describeRow(&r); g != w {
+			p.tb.Fatalf("%s:\n  core   %s\n  oracle %s", what, g, w)
 		}
 	}
 }
@@ -150,7 +213,7 @@ func (p *pair) compareRefused(what string) {
 	p.tb.Helper()
 	var late, conflicts []string
 	for _, l := range p.oracle.Late() {
-		late = append(late, fmt.Sprintf("%d/%d %s/%s %s %s-%s", l.Seq, l.Index, l.Source, l.ID, l.Key, l.Start, l.End))
+		late = append(late, fmt.Sprintf("%d/%d %s/%s %s %s-%s %v", l.Seq, l.Index, l.Source, l.ID, l.Key, l.Start, l.End, l.None))
 	}
 	for _, c := range p.oracle.Conflicts() {
 		conflicts = append(conflicts, fmt.Sprintf("%d/%d %s/%s %s", c.Seq, c.Index, c.Source, c.ID, c.Key))

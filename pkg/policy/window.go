@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"strings"
-	"time"
-	_ "time/tzdata" // zones must mean the same on every machine that runs a policy
-)
+import "strings"
 
 // Calendar units.
 const (
@@ -115,14 +111,4 @@ func (r *reader) windowLine(n *node) WindowSpec {
 		r.lines[field] = n.line
 	}
 	return w
-}
-
-// knownZone tells whether the IANA database has the zone. "Local" is none: it means
-// something else on every machine.
-func knownZone(zone string) bool {
-	if zone == "" || zone == "Local" {
-		return false
-	}
-	_, err := time.LoadLocation(zone)
-	return err == nil
 }

@@ -10,7 +10,7 @@ import (
 // Bounds of a Reopen on the wire.
 const (
 	MaxReopenBytes = 1 << 20 // of one part; reconcilers cut at 512 KiB of state
-	MaxReopenParts = 4096
+	MaxReopenParts = 1024
 	maxReopenKey   = 256
 )
 
@@ -98,6 +98,11 @@ type ReopenEvent struct {
 	Origin          Origin
 	Seq             uint64 // place in the events journal
 	Index           uint32
+
+	// Refused is how many of the event's windows, from the earliest, it was TOO_LATE for:
+	// only those it is taken into or out of. 0 is all of them; only hopping windows have
+	// more than one.
+	Refused uint32
 }
 
 // Field numbers of pkg/schema/frame.proto. Values have those that they have in an Event.
@@ -105,14 +110,14 @@ const (
 	reopenGeneration, reopenKey, reopenEpoch, reopenAsOfSeq, reopenAsOfIndex, reopenAsOfNow = 1, 2, 3, 4, 5, 6
 	reopenPart, reopenParts, reopenRestore, reopenRetracted, reopenAdd, reopenWithdraw      = 7, 8, 9, 10, 11, 12
 
-	rwinStart, rwinEnd, rwinRevision, rwinDigest, rwinFirstLate, rwinValue = 1, 2, 3, 4, 5, 6
-	rwinFirst, rwinLast, rwinOffsets, rwinEvents, rwinIDDigest, rwinState  = 7, 8, 9, 10, 11, 12
-	rwinMembers                                                            = 13
-	rfieldName, rfieldText, rfieldQuoted                                   = 1, 2, 3
-	roffSource, roffPartition, roffFirst, roffLast                         = 1, 2, 3, 4
-	rretStart, rretEnd, rretRevision, rretDigest                           = 1, 2, 3, 4
-	reventSource, reventID, reventTime, reventDigest, reventWithdraws      = 1, 2, 3, 4, 5
-	reventPartition, reventOffset, reventOrigin, reventSeq, reventIndex    = 6, 7, 10, 11, 12
+	rwinStart, rwinEnd, rwinRevision, rwinDigest, rwinFirstLate, rwinValue             = 1, 2, 3, 4, 5, 6
+	rwinFirst, rwinLast, rwinOffsets, rwinEvents, rwinIDDigest, rwinState              = 7, 8, 9, 10, 11, 12
+	rwinMembers                                                                        = 13
+	rfieldName, rfieldText, rfieldQuoted                                               = 1, 2, 3
+	roffSource, roffPartition, roffFirst, roffLast                                     = 1, 2, 3, 4
+	rretStart, rretEnd, rretRevision, rretDigest                                       = 1, 2, 3, 4
+	reventSource, reventID, reventTime, reventDigest, reventWithdraws                  = 1, 2, 3, 4, 5
+	reventPartition, reventOffset, reventOrigin, reventSeq, reventIndex, reventRefused = 6, 7, 10, 11, 12, 13
 )
 
 // AppendReopen appends the body of a reopen record. It fails, and appends nothing, if r
@@ -223,7 +228,8 @@ func (e *ReopenEvent) append(dst []byte) []byte {
 	dst = appendValues(dst, e.Values)
 	dst = appendNumber(dst, reventOrigin, uint64(e.Origin))
 	dst = appendNumber(dst, reventSeq, e.Seq)
-	return appendNumber(dst, reventIndex, uint64(e.Index))
+	dst = appendNumber(dst, reventIndex, uint64(e.Index))
+	return appendNumber(dst, reventRefused, uint64(e.Refused))
 }
 
 // appendDigest appends a digest; nothing for one of zeros only.
@@ -431,6 +437,8 @@ func (e *ReopenEvent) read(f *field, texts *int) bool {
 		e.Seq = f.number
 	case reventIndex<<3 | wireVarint:
 		e.Index = uint32(f.number)
+	case reventRefused<<3 | wireVarint:
+		e.Refused = uint32(f.number)
 	default:
 		return false
 	}

@@ -22,6 +22,7 @@ func drawReopenEvents(t *rapid.T, retractions bool) (events []envelope.ReopenEve
 			Source: name.Draw(t, "source"), ID: name.Draw(t, "id"), Time: envelope.EventTime(rapid.Int64().Draw(t, "time")),
 			SourcePartition: rapid.Uint32().Draw(t, "partition"), SourceOffset: rapid.Uint64().Draw(t, "offset"),
 			Origin: envelope.Origin(rapid.IntRange(0, 3).Draw(t, "origin")), Seq: rapid.Uint64().Draw(t, "seq"), Index: rapid.Uint32().Draw(t, "index"),
+			Refused: rapid.Uint32().Draw(t, "refused"),
 		}
 		copy(e.Digest[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "digest"))
 		if retractions {
@@ -178,7 +179,7 @@ func TestReopenIsReadStrictly(t *testing.T) {
 		"wrong wire type": {append(bytes.Clone(good), 1<<3, 1), "field 1"},
 		"out of order":    {append(bytes.Clone(good), 3<<3, 3), "not in order"},
 		"written zero":    {append(bytes.Clone(good), 7<<3, 0), "not in order"},
-		"inside an event": {append(bytes.Clone(good), 11<<3|2, 2, 13<<3, 1), "field 11"},
+		"inside an event": {append(bytes.Clone(good), 11<<3|2, 2, 14<<3, 1), "field 11"},
 		"too large":       {make([]byte, envelope.MaxReopenBytes+1), "at most"},
 	} {
 		if _, err := envelope.ParseReopen(c.body); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -40,7 +40,7 @@ func newAssigner(w policy.WindowSpec) (*assigner, error) {
 		return a, nil
 	case policy.Calendar:
 		var err error
-		a.zone, err = time.LoadLocation(w.Zone)
+		a.zone, err = policy.Location(w.Zone)
 		return a, err
 	}
 	return nil, fmt.Errorf("the oracle does not know %s windows", w.Kind)

@@ -96,6 +96,8 @@ func TestEveryFieldIsInTheDigest(t *testing.T) {
 		{"revenue:", "money:"},
 		{"sum(", "max("},
 		{"sum(amount)", "sum(other)"},
+		{"sum(amount)", "distinct(amount)"},
+		{"sum(amount)", "'distinct(amount, 9999)'"},
 		{"Lateness: 24h", "Lateness: 25h"},
 		{"allowed", "late: manual\nallowed"},
 		{"allowed", "trigger: {early: 1s}\nallowed"},
@@ -122,6 +124,41 @@ func TestEveryFieldIsInTheDigest(t *testing.T) {
 		if changed != 1 {
 			t.Errorf("%q changed %d digests, want 1", change[1], changed)
 		}
+	}
+}
+
+// A limit stands in the digest, also one that is left out.
+func TestFormsOfALimit(t *testing.T) {
+	want := parsed(t, edit("sum(amount)", "distinct(amount)"))[1]
+	for _, form := range []string{"'distinct(amount, 10000)'", "'distinct( amount ,10000 )'", "\n  distinct( amount )"} {
+		if got := parsed(t, edit("sum(amount)", form))[1]; got.Digest() != want.Digest() {
+			t.Errorf("%s: other document %s", form, got.Canonical())
+		}
+	}
+	if !strings.Contains(string(want.Canonical()), `"revenue":"distinct(amount, 10000)"`) {
+		t.Errorf("canonical is %s", want.Canonical())
+	}
+	again(t, want)
+}
+
+func TestParseAggregate(t *testing.T) {
+	for text, want := range map[string]AggregateSpec{
+		"count()":                {Name: "n", Func: "count"},
+		"sum(amount)":            {Name: "n", Func: "sum", Arg: "amount"},
+		"distinct(user)":         {Name: "n", Func: "distinct", Arg: "user", Limit: DefaultDistinct},
+		"distinct(user, 5000)":   {Name: "n", Func: "distinct", Arg: "user", Limit: 5000},
+		"distinct(user,1000000)": {Name: "n", Func: "distinct", Arg: "user", Limit: MaxDistinct},
+	} {
+		got, err := ParseAggregate("n", text)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+		if again, err := ParseAggregate("n", got.String()); err != nil || again != got {
+			t.Errorf("%s is read back as %+v, %v", got, again, err)
+		}
+	}
+	if _, err := ParseAggregate("n", "median(x)"); err == nil || !strings.Contains(err.Error(), "no function median") {
+		t.Errorf("median: %v", err)
 	}
 }
 
@@ -175,7 +212,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(goldenPolicy)
 	f.Add(goldenStream)
 	f.Add("kind: BusinessStream\nname: 'on'\npartitions: 1\nkey: [\"/a\\u2028~1 b\"]\neventTime: {\"1.0@1\": {path: /null, format: unix-s}}\nvalues: {1e3: {path: '/: #', type: int}, true: {path: /é, type: string}}\n")
-	f.Add("kind: StreamTimePolicy\nstream: a\njob: b@1\nsources: [{name: \"\\0 x\"}]\ntimestampExtractor: t@1\nwatermark: bounded-out-of-orderness:0\nwindow: {session: -5m, rule: null1}\naggregates: {é: distinct(x.y)}\n")
+	f.Add("kind: StreamTimePolicy\nstream: a\njob: b@1\nsources: [{name: \"\\0 x\"}]\ntimestampExtractor: t@1\nwatermark: bounded-out-of-orderness:0\nwindow: {session: -5m, rule: null1}\naggregates: {é: distinct(x.y), e: \"distinct(x, 7)\"}\n")
 	f.Fuzz(func(t *testing.T, src string) {
 		docs, _ := Parse("fuzz", []byte(src))
 		for _, doc := range docs {

@@ -126,7 +126,7 @@ func lintAggregate(doc *Document, bs *BusinessStream, a AggregateSpec) []Finding
 	path := "aggregates." + a.Name
 	function, known := findAggregate(a.Func)
 	if !known {
-		return []Finding{doc.finding(path, "bad-aggregate", "there is no function %s; the functions are %s", a.Func, oneOf(aggregateNames()))}
+		return []Finding{doc.finding(path, "bad-aggregate", "there is no function %s; the functions are %s", a.Func, oneOf(AggregateNames()))}
 	}
 	var out []Finding
 	if bs.Retractions && !function.retractable {
@@ -196,20 +196,5 @@ func Unsupported(doc *Document) []Finding {
 	if p.Early > 0 {
 		out = append(out, doc.finding("trigger.early", rule, "this version publishes no early previews; leave trigger out"))
 	}
-	for _, a := range p.Aggregates {
-		if f, known := findAggregate(a.Func); known && !f.runs {
-			out = append(out, doc.finding("aggregates."+a.Name, rule, "this version does not compute %s; it has %s", a, oneOf(runningAggregates())))
-		}
-	}
 	return out
-}
-
-func runningAggregates() []string {
-	var names []string
-	for _, f := range aggregateFuncs {
-		if f.runs {
-			names = append(names, f.name)
-		}
-	}
-	return names
 }

@@ -88,9 +88,10 @@ type WindowSpec struct {
 
 // AggregateSpec is one named result of a window.
 type AggregateSpec struct {
-	Name string // name in the result
-	Func string // sum, count, min, max, avg, …
-	Arg  string // name of a declared value; empty for count
+	Name  string // name in the result
+	Func  string // sum, count, min, max, avg, first, last, distinct
+	Arg   string // name of a declared value; empty for count
+	Limit int64  // distinct: how many values a window may hold, 1 to MaxDistinct; else 0
 }
 
 // AllIdle says what happens to the watermark when every unfinished source partition is idle.

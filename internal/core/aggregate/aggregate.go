@@ -2,7 +2,7 @@
 // the order in which events arrive.
 //
 // A function (Func) holds no state; a window keeps one Cell per result, all of them in
-// one slice. A new aggregate is one file in this package and one line in compileFunc.
+// one slice. A new aggregate is one file in this package and one line in functions.
 package aggregate
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
-// Errors of Add, Remove and Delta. A Cell is unchanged after an error.
+// Errors of Add, Remove and Deltas. A Cell is unchanged after an error.
 var (
 	// ErrOverflow: a number left its range. The partition halts; nothing ever wraps.
 	ErrOverflow = errors.New("aggregate overflow")
@@ -46,7 +46,7 @@ type Input struct {
 // Func is one aggregate function bound to the type and scale of its value. Its methods
 // are safe for concurrent use on different Cells.
 type Func interface {
-	// Name answers the function as written in a policy: sum, count, min, max, avg.
+	// Name answers the function as written in a policy: sum, count, distinct.
 	Name() string
 	// Add takes one event in. It does not keep in, nor what its strings point to.
 	Add(c *Cell, in *Input) error
@@ -62,6 +62,46 @@ type Func interface {
 	AppendState(dst []byte, c *Cell) []byte
 	// DecodeState reads what AppendState wrote and answers what follows it.
 	DecodeState(data []byte, c *Cell) (rest []byte, err error)
+}
+
+// declaration is what a document says about a result and its value.
+type declaration struct {
+	spec        policy.AggregateSpec
+	value       *policy.ValueSpec // of its argument; nil when it has none
+	retractions bool              // the stream allows them
+}
+
+// functions is every function: the name in documents and what binds it to a declaration.
+var functions = []struct {
+	name string
+	bind func(declaration) (Func, error)
+}{
+	{"avg", newAvg},
+	{"count", newCount},
+	{"distinct", newDistinct},
+	{"first", newFirst},
+	{"last", newLast},
+	{"max", newMax},
+	{"min", newMin},
+	{"sum", newSum},
+}
+
+// Names answers the functions that this package computes, sorted.
+func Names() []string {
+	names := make([]string, len(functions))
+	for i, f := range functions {
+		names[i] = f.name
+	}
+	return names
+}
+
+func find(name string) (bind func(declaration) (Func, error), known bool) {
+	for _, f := range functions {
+		if f.name == name {
+			return f.bind, true
+		}
+	}
+	return nil, false
 }
 
 // Compiled is one result of a policy, ready to be computed.
@@ -89,7 +129,7 @@ func Compile(stream *policy.BusinessStream, p *policy.StreamTimePolicy) ([]Compi
 	for _, spec := range p.Aggregates {
 		c, err := compile(stream, spec)
 		if err != nil {
-			return nil, fmt.Errorf("aggregate %s: %s(%s): %w", spec.Name, spec.Func, spec.Arg, err)
+			return nil, fmt.Errorf("aggregate %s: %s: %w", spec.Name, spec, err)
 		}
 		compiled = append(compiled, c)
 	}
@@ -101,7 +141,11 @@ func compile(stream *policy.BusinessStream, spec policy.AggregateSpec) (Compiled
 	if err != nil {
 		return Compiled{}, err
 	}
-	f, err := compileFunc(spec.Func, value, stream.Retractions)
+	bind, known := find(spec.Func)
+	if !known {
+		return Compiled{}, fmt.Errorf("no such function; this version has %s", strings.Join(Names(), ", "))
+	}
+	f, err := bind(declaration{spec: spec, value: value, retractions: stream.Retractions})
 	if err != nil {
 		return Compiled{}, err
 	}
@@ -123,33 +167,19 @@ func findValue(stream *policy.BusinessStream, name string) (int, *policy.ValueSp
 		stream.Name, name, strings.Join(names, ", "))
 }
 
-func compileFunc(name string, value *policy.ValueSpec, retractions bool) (Func, error) {
-	switch name {
-	case "avg":
-		return newAvg(value)
-	case "count":
-		return newCount(value)
-	case "max":
-		return newExtreme("max", value, retractions)
-	case "min":
-		return newExtreme("min", value, retractions)
-	case "sum":
-		return newSum(value)
-	}
-	return nil, errors.New("no such function; this version has avg, count, max, min, sum")
-}
+var errNoValue = errors.New("the function needs the name of a declared value")
 
 // numberOf answers the scale of a numeric value, or why it is none.
 func numberOf(value *policy.ValueSpec) (scale int, err error) {
 	switch {
 	case value == nil:
-		return 0, errors.New("the function needs the name of a declared value")
+		return 0, errNoValue
 	case value.Type == policy.Int:
 		return 0, nil
 	case value.Type == policy.Decimal:
 		return value.Scale, nil
 	}
-	return 0, fmt.Errorf("value %s is of type %s; the function takes int or decimal, and min, max and count() work on any stream", value.Name, value.Type)
+	return 0, fmt.Errorf("value %s is of type %s; the function takes int or decimal", value.Name, value.Type)
 }
 
 // Results answers the value of a window: one field per result, sorted by name. Every

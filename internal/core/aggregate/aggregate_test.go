@@ -37,13 +37,34 @@ func stream(retractions bool) *policy.BusinessStream {
 
 func compile(t testing.TB, retractions bool, f, arg string) aggregate.Compiled {
 	t.Helper()
-	c, err := aggregate.Compile(stream(retractions), &policy.StreamTimePolicy{
-		Aggregates: []policy.AggregateSpec{{Name: "result", Func: f, Arg: arg}},
-	})
+	return compileCall(t, retractions, f+"("+arg+")")
+}
+
+// compileCall compiles a result as a document writes it.
+func compileCall(t testing.TB, retractions bool, call string) aggregate.Compiled {
+	t.Helper()
+	spec, err := policy.ParseAggregate("result", call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := aggregate.Compile(stream(retractions), &policy.StreamTimePolicy{Aggregates: []policy.AggregateSpec{spec}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c[0]
+}
+
+// everyCall is every function over every type that it takes.
+func everyCall() []string {
+	calls := []string{"count()"}
+	for _, f := range aggregate.Names() {
+		for _, arg := range []string{"amount", "items", "sku"} {
+			if f != "count" && (arg != "sku" || f != "sum" && f != "avg") {
+				calls = append(calls, f+"("+arg+")")
+			}
+		}
+	}
+	return calls
 }
 
 func ints(numbers ...int64) []envelope.Value {
@@ -187,13 +208,16 @@ func TestAverageEqualsBigRationals(t *testing.T) {
 
 func TestCompileRefuses(t *testing.T) {
 	for _, c := range []struct{ f, arg, want string }{
-		{"median", "amount", "no such function; this version has avg, count, max, min, sum"},
+		{"median", "amount", "no such function; this version has avg, count, distinct, first, last, max, min, sum"},
 		{"sum", "price", `declares no value "price"; it declares: amount, items, sku, wide, whole`},
 		{"sum", "sku", "value sku is of type string"},
 		{"avg", "sku", "value sku is of type string"},
 		{"sum", "", "needs the name of a declared value"},
 		{"avg", "", "needs the name of a declared value"},
 		{"min", "", "needs the name of a declared value"},
+		{"first", "", "needs the name of a declared value"},
+		{"distinct", "", "needs the name of a declared value"},
+		{"distinct", "sku", "the limit is 0; it must be from 1 to 1000000"},
 		{"count", "amount", "count takes no value"},
 	} {
 		_, err := aggregate.Compile(stream(false), &policy.StreamTimePolicy{
@@ -246,12 +270,8 @@ func TestOverflowIsAnErrorInBothDirections(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"count", "sum", "avg", "min", "max"} {
-		arg := "items"
-		if name == "count" {
-			arg = ""
-		}
-		f := compile(t, true, name, arg)
+	for _, name := range everyCall() {
+		f := compileCall(t, true, name)
 		cell := aggregate.Cell{N: math.MaxInt64}
 		if err := f.Add(&cell, one(envelope.Value{Int: 1})); !errors.Is(err, aggregate.ErrOverflow) || cell != (aggregate.Cell{N: math.MaxInt64}) {
 			t.Errorf("%s counts on from 2^63-1: %v, %+v", name, err, cell)
@@ -260,14 +280,14 @@ func TestOverflowIsAnErrorInBothDirections(t *testing.T) {
 }
 
 func TestRemoveOfWhatIsNotHeld(t *testing.T) {
-	for _, c := range []struct{ f, arg string }{{"count", ""}, {"sum", "items"}, {"avg", "items"}, {"min", "items"}, {"max", "sku"}} {
-		f := compile(t, true, c.f, c.arg)
+	for _, call := range everyCall() {
+		f := compileCall(t, true, call)
 		var cell aggregate.Cell
 		if err := f.Remove(&cell, one(envelope.Value{Int: 1, Text: "x"})); !errors.Is(err, aggregate.ErrNotHeld) || cell != (aggregate.Cell{}) {
-			t.Errorf("%s: error is %v, cell %+v", c.f, err, cell)
+			t.Errorf("%s: error is %v, cell %+v", call, err, cell)
 		}
 	}
-	for _, c := range []struct{ f, arg string }{{"min", "items"}, {"max", "sku"}} {
+	for _, c := range []struct{ f, arg string }{{"min", "items"}, {"max", "sku"}, {"first", "items"}, {"last", "sku"}} {
 		f := compile(t, true, c.f, c.arg)
 		var cell aggregate.Cell
 		addAll(t, f, &cell, []envelope.Value{{Int: 1, Text: "a"}})
@@ -286,32 +306,38 @@ func TestRemoveOfWhatIsNotHeld(t *testing.T) {
 // aliased answers a string that shares memory with b, as those of a decoded frame do.
 func aliased(b []byte) string { return unsafe.String(&b[0], len(b)) }
 
-// draw draws one compiled function of any kind and values for it; few distinct values, so
-// that they repeat.
-func draw(t *rapid.T, tb testing.TB, retractions bool) (aggregate.Compiled, []envelope.Value) {
-	f := rapid.SampledFrom([]string{"sum", "count", "min", "max", "avg"}).Draw(t, "function")
-	arg := rapid.SampledFrom([]string{"amount", "items", "wide"}).Draw(t, "value")
-	switch f {
-	case "count":
-		arg = ""
-	case "min", "max":
-		arg = rapid.SampledFrom([]string{"amount", "items", "sku"}).Draw(t, "value")
-	}
+// draw draws one compiled function of any kind and events for it; few distinct values and
+// times, so that they repeat.
+func draw(t *rapid.T, tb testing.TB, retractions bool) (aggregate.Compiled, []aggregate.Input) {
+	call := rapid.SampledFrom(append(everyCall(), "sum(wide)")).Draw(t, "call")
 	number := rapid.OneOf(rapid.Int64(), rapid.Int64Range(-3, 3))
 	word := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"a", "b", ""}))
-	values := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) envelope.Value {
-		return envelope.Value{Int: number.Draw(t, "int"), Text: word.Draw(t, "text")}
-	}), 1, 40).Draw(t, "values")
-	return compile(tb, retractions, f, arg), values
+	name := rapid.SampledFrom([]string{"a", "ab", "b"})
+	events := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) aggregate.Input {
+		return aggregate.Input{
+			Value: envelope.Value{Int: number.Draw(t, "int"), Text: word.Draw(t, "text")},
+			Time:  envelope.EventTime(rapid.Int64Range(-2, 2).Draw(t, "time")), Source: name.Draw(t, "source"), ID: name.Draw(t, "id"),
+		}
+	}), 1, 40).Draw(t, "events")
+	return compileCall(tb, retractions, call), events
+}
+
+func takeAll(t testing.TB, c aggregate.Compiled, cell *aggregate.Cell, events []aggregate.Input) {
+	t.Helper()
+	for i := range events {
+		if err := c.Add(cell, &events[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func TestOrderOfArrivalNeverMatters(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		f, values := draw(rt, t, rapid.Bool().Draw(rt, "retractions"))
-		shuffled := rapid.Permutation(values).Draw(rt, "shuffled")
+		f, events := draw(rt, t, rapid.Bool().Draw(rt, "retractions"))
+		shuffled := rapid.Permutation(events).Draw(rt, "shuffled")
 		var one, other aggregate.Cell
-		addAll(t, f, &one, values)
-		addAll(t, f, &other, shuffled)
+		takeAll(t, f, &one, events)
+		takeAll(t, f, &other, shuffled)
 		if a, b := result(f, &one), result(f, &other); a != b {
 			rt.Fatalf("%s gives %v and %v", f.Name(), a, b)
 		}
@@ -321,16 +347,16 @@ func TestOrderOfArrivalNeverMatters(t *testing.T) {
 	})
 }
 
-// Withdrawing, at any time and in any order, leaves what would be there without the values.
+// Withdrawing, at any time and in any order, leaves what would be there without the events.
 func TestRemoveUndoesAdd(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		f, values := draw(rt, t, true)
-		kept := rapid.IntRange(0, len(values)).Draw(rt, "kept")
+		f, events := draw(rt, t, true)
+		kept := rapid.IntRange(0, len(events)).Draw(rt, "kept")
 		var want, got aggregate.Cell
-		addAll(t, f, &want, values[:kept])
-		addAll(t, f, &got, rapid.Permutation(values).Draw(rt, "in"))
-		for _, v := range rapid.Permutation(values[kept:]).Draw(rt, "out") {
-			if err := f.Remove(&got, one(v)); err != nil {
+		takeAll(t, f, &want, events[:kept])
+		takeAll(t, f, &got, rapid.Permutation(events).Draw(rt, "in"))
+		for _, in := range rapid.Permutation(events[kept:]).Draw(rt, "out") {
+			if err := f.Remove(&got, &in); err != nil {
 				rt.Fatal(err)
 			}
 		}
@@ -349,17 +375,17 @@ func TestRemoveUndoesAdd(t *testing.T) {
 
 func TestStateRoundTrip(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		f, values := draw(rt, t, rapid.Bool().Draw(rt, "retractions"))
+		f, events := draw(rt, t, rapid.Bool().Draw(rt, "retractions"))
 		var cell aggregate.Cell
-		addAll(t, f, &cell, values[1:]) // also none
+		takeAll(t, f, &cell, events[1:]) // also none
 		state := f.AppendState(nil, &cell)
 		restored := aggregate.Cell{Hi: 7, Lo: 7, N: 7}
 		rest, err := f.DecodeState(append(slices.Clone(state), "rest"...), &restored)
 		if err != nil || string(rest) != "rest" {
 			rt.Fatalf("%s: rest %q, %v", f.Name(), rest, err)
 		}
-		addAll(t, f, &cell, values[:1])
-		addAll(t, f, &restored, values[:1])
+		takeAll(t, f, &cell, events[:1])
+		takeAll(t, f, &restored, events[:1])
 		if a, b := result(f, &restored), result(f, &cell); a != b || restored.N != cell.N {
 			rt.Fatalf("%s gives %v, want %v", f.Name(), a, b)
 		}
@@ -376,10 +402,10 @@ func FuzzDecodeState(f *testing.F) {
 	f.Add(uint8(0), []byte{2, 4, 6})
 	f.Add(uint8(3), []byte{2, 4, 1, 6, 3})
 	f.Add(uint8(5), []byte{2, 2, 1, 'a', 1, 1, 'b', 1})
+	f.Add(uint8(8), []byte{1, 1, 2, 1, 's', 1, 'i', 4, 0, 1})
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
-		kinds := []struct{ f, arg string }{{"sum", "items"}, {"count", ""}, {"avg", "wide"}, {"min", "items"}, {"max", "amount"}, {"min", "sku"}}
-		kind := kinds[int(which)%len(kinds)]
-		c := compile(t, which < 128, kind.f, kind.arg)
+		calls := everyCall()
+		c := compileCall(t, which < 128, calls[int(which)%len(calls)])
 		var cell, again aggregate.Cell
 		if _, err := c.DecodeState(data, &cell); err != nil {
 			return
@@ -395,7 +421,7 @@ func TestDeltas(t *testing.T) {
 	s := stream(true)
 	compiled, err := aggregate.Compile(s, &policy.StreamTimePolicy{Aggregates: []policy.AggregateSpec{
 		{Name: "avg", Func: "avg", Arg: "items"},
-		{Name: "first", Func: "min", Arg: "sku"},
+		{Name: "first", Func: "first", Arg: "sku"},
 		{Name: "high", Func: "max", Arg: "amount"},
 		{Name: "orders", Func: "count"},
 		{Name: "revenue", Func: "sum", Arg: "amount"},
@@ -475,17 +501,29 @@ func TestDeltasAddUp(t *testing.T) {
 	})
 }
 
-// What a multiset keeps does not point into the frame that an event came in.
+// What is kept of an event does not point into the frame that it came in.
 func TestTextIsCopied(t *testing.T) {
 	for _, retractions := range []bool{false, true} {
-		f := compile(t, retractions, "min", "sku")
-		frame := []byte("abc")
-		var cell aggregate.Cell
-		addAll(t, f, &cell, []envelope.Value{{Text: aliased(frame)}})
-		frame[0] = 'z'
-		if got := result(f, &cell).Text; got != "abc" {
-			t.Errorf("the held text became %q", got)
+		for _, call := range everyCall() {
+			f := compileCall(t, retractions, call)
+			frame := []byte("abc")
+			var cell aggregate.Cell
+			in := aggregate.Input{Value: envelope.Value{Text: aliased(frame)}, Source: aliased(frame[:1]), ID: aliased(frame[1:])}
+			takeAll(t, f, &cell, []aggregate.Input{in})
+			before, state := result(f, &cell), f.AppendState(nil, &cell)
+			copy(frame, "zzz")
+			if after := result(f, &cell); after != before || !bytes.Equal(f.AppendState(nil, &cell), state) {
+				t.Errorf("%s: %v became %v", call, before, after)
+			}
 		}
+	}
+}
+
+// A policy can ask for exactly what is computed.
+func TestEveryFunctionOfDocumentsIsComputed(t *testing.T) {
+	documented := slices.Sorted(slices.Values(policy.AggregateNames()))
+	if !slices.Equal(aggregate.Names(), documented) {
+		t.Errorf("computed are %v, documents may name %v", aggregate.Names(), documented)
 	}
 }
 
@@ -520,13 +558,14 @@ func TestManyDistinctValues(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	for _, c := range []struct{ f, arg string }{{"count", ""}, {"sum", "amount"}, {"avg", "amount"}, {"max", "amount"}} {
+	for _, c := range []struct{ f, arg string }{{"count", ""}, {"sum", "amount"}, {"avg", "amount"}, {"max", "amount"}, {"first", "amount"}, {"distinct", "amount"}} {
 		f := compile(b, false, c.f, c.arg)
 		b.Run(c.f, func(b *testing.B) {
 			var cell aggregate.Cell
 			b.ReportAllocs()
+			in := one(envelope.Value{Int: 1250})
 			for b.Loop() {
-				if err := f.Add(&cell, one(envelope.Value{Int: 1250})); err != nil {
+				if err := f.Add(&cell, in); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -537,8 +576,10 @@ func BenchmarkAdd(b *testing.B) {
 		var cell aggregate.Cell
 		random := rand.New(rand.NewPCG(1, 2))
 		b.ReportAllocs()
+		in := new(aggregate.Input)
 		for b.Loop() {
-			if err := f.Add(&cell, one(envelope.Value{Int: random.Int64N(100_000)})); err != nil {
+			in.Value.Int = random.Int64N(100_000)
+			if err := f.Add(&cell, in); err != nil {
 				b.Fatal(err)
 			}
 		}

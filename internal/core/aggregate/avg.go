@@ -1,10 +1,6 @@
 package aggregate
 
-import (
-	"math/bits"
-
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
-)
+import "math/bits"
 
 // avgDigits is how many digits an average has beyond the scale of its value.
 const avgDigits = 6
@@ -13,8 +9,8 @@ const avgDigits = 6
 // scale plus six digits. It is always quoted: an average of ints is a decimal too.
 type avg struct{ scale int }
 
-func newAvg(value *policy.ValueSpec) (Func, error) {
-	scale, err := numberOf(value)
+func newAvg(d declaration) (Func, error) {
+	scale, err := numberOf(d.value)
 	if err != nil {
 		return nil, err
 	}

@@ -3,15 +3,13 @@ package aggregate
 import (
 	"errors"
 	"strconv"
-
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
 // count is the number of events, a bare integer.
 type count struct{}
 
-func newCount(value *policy.ValueSpec) (Func, error) {
-	if value != nil {
+func newCount(d declaration) (Func, error) {
+	if d.value != nil {
 		return nil, errors.New("count takes no value: every accepted event has all declared values; write count()")
 	}
 	return count{}, nil

@@ -1,28 +1,26 @@
 package aggregate
 
 import (
-	"errors"
-	"strings"
-
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
+// newMin and newMax answer the least and the greatest value; text is compared bytewise.
+func newMin(d declaration) (Func, error) { return newExtreme(d, "min", false) }
+
+func newMax(d declaration) (Func, error) { return newExtreme(d, "max", true) }
+
 // newExtreme answers min or max. On a stream with retractions all values are kept, since
-// the extreme one may be withdrawn; otherwise one value is enough. Text is compared
-// bytewise.
-func newExtreme(name string, value *policy.ValueSpec, retractions bool) (Func, error) {
-	if value == nil {
-		return nil, errors.New("the function needs the name of a declared value")
+// the extreme one may be withdrawn; otherwise one value is enough.
+func newExtreme(d declaration, name string, greatest bool) (Func, error) {
+	if d.value == nil {
+		return nil, errNoValue
 	}
-	e := extreme{name: name, greatest: name == "max", keepAll: retractions}
-	if value.Type == policy.String {
+	e := extreme{name: name, greatest: greatest, keepAll: d.retractions}
+	if d.value.Type == policy.String {
 		return textExtreme{e}, nil
 	}
-	scale, err := numberOf(value)
-	if err != nil {
-		return nil, err
-	}
-	return numberExtreme{extreme: e, scale: scale, quoted: value.Type == policy.Decimal}, nil
+	scale, err := numberOf(d.value)
+	return numberExtreme{extreme: e, scale: scale, quoted: d.value.Type == policy.Decimal}, err
 }
 
 // extreme is what min and max over numbers and over text have in common.
@@ -50,7 +48,7 @@ func (e numberExtreme) Add(c *Cell, in *Input) error {
 		if c.Ext == nil {
 			c.Ext = new(Multiset)
 		}
-		if err := c.Ext.numbers.add(in.Value.Int, ownNumber); err != nil {
+		if err := c.Ext.numbers.add(number(in.Value.Int)); err != nil {
 			return err
 		}
 	} else if held := int64(c.Lo); c.N == 0 || e.greatest && in.Value.Int > held || !e.greatest && in.Value.Int < held {
@@ -64,7 +62,7 @@ func (e numberExtreme) Remove(c *Cell, in *Input) error {
 	if !e.keepAll {
 		return ErrNotRetractable
 	}
-	if c.Ext == nil || !c.Ext.numbers.remove(in.Value.Int) {
+	if c.Ext == nil || !c.Ext.numbers.remove(number(in.Value.Int)) {
 		return ErrNotHeld
 	}
 	c.shrink()
@@ -84,9 +82,9 @@ func (e numberExtreme) AppendResult(dst []byte, c *Cell) ([]byte, bool) {
 	switch {
 	case c.Ext == nil:
 	case e.greatest:
-		held = fromInt64(c.Ext.numbers.greatest())
+		held = fromInt64(int64(c.Ext.numbers.greatest()))
 	default:
-		held = fromInt64(c.Ext.numbers.least())
+		held = fromInt64(int64(c.Ext.numbers.least()))
 	}
 	return held.appendDecimal(dst, e.scale), e.quoted
 }
@@ -100,7 +98,7 @@ func (e numberExtreme) AppendState(dst []byte, c *Cell) []byte {
 	if c.Ext == nil {
 		return appendCount(dst, 0)
 	}
-	return c.Ext.numbers.appendState(dst, appendNumberKey)
+	return c.Ext.numbers.appendState(dst)
 }
 
 func (e numberExtreme) DecodeState(data []byte, c *Cell) (rest []byte, err error) {
@@ -109,7 +107,7 @@ func (e numberExtreme) DecodeState(data []byte, c *Cell) (rest []byte, err error
 	}
 	*c = Cell{}
 	ext := new(Multiset)
-	rest, c.N, err = ext.numbers.decodeState(data, decodeNumberKey)
+	rest, c.N, err = ext.numbers.decodeState(data)
 	if c.N > 0 {
 		c.Ext = ext
 	}
@@ -127,16 +125,14 @@ func (e textExtreme) Add(c *Cell, in *Input) error {
 	if c.Ext == nil {
 		c.Ext = new(Multiset)
 	}
-	texts := &c.Ext.texts
-	if !e.keepAll && c.N > 0 {
-		held := texts.least()
-		if e.greatest && in.Value.Text <= held || !e.greatest && in.Value.Text >= held {
-			c.N = n
-			return nil
-		}
-		texts.remove(held)
+	texts, t := &c.Ext.texts, text(in.Value.Text)
+	switch {
+	case e.keepAll:
+		err = texts.add(t)
+	case c.N == 0 || e.greatest && t > texts.greatest() || !e.greatest && t < texts.least():
+		texts.only(t)
 	}
-	if err := texts.add(in.Value.Text, strings.Clone); err != nil {
+	if err != nil {
 		return err
 	}
 	c.N = n
@@ -147,7 +143,7 @@ func (e textExtreme) Remove(c *Cell, in *Input) error {
 	if !e.keepAll {
 		return ErrNotRetractable
 	}
-	if c.Ext == nil || !c.Ext.texts.remove(in.Value.Text) {
+	if c.Ext == nil || !c.Ext.texts.remove(text(in.Value.Text)) {
 		return ErrNotHeld
 	}
 	c.shrink()
@@ -170,25 +166,10 @@ func (e textExtreme) AppendState(dst []byte, c *Cell) []byte {
 	if c.Ext == nil {
 		return appendCount(dst, 0)
 	}
-	return c.Ext.texts.appendState(dst, appendTextKey)
+	return c.Ext.texts.appendState(dst)
 }
 
 func (e textExtreme) DecodeState(data []byte, c *Cell) (rest []byte, err error) {
-	*c = Cell{}
-	n, data, err := decodeCount(data)
-	if err != nil {
-		return nil, err
-	}
 	ext := new(Multiset)
-	rest, held, err := ext.texts.decodeState(data, decodeTextKey)
-	if err != nil {
-		return nil, err
-	}
-	if e.keepAll && held != n || !e.keepAll && held > 1 || (held == 0) != (n == 0) {
-		return nil, errState
-	}
-	if c.N = n; n > 0 {
-		c.Ext = ext
-	}
-	return rest, nil
+	return decodeExt(data, c, ext, &ext.texts, e.keepAll)
 }

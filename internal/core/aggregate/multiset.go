@@ -1,21 +1,28 @@
 package aggregate
 
 import (
-	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
 )
 
-// Multiset holds the values of a window with their counts, in order, so that any of them
-// can be withdrawn. Numbers and text are kept apart; a function uses one of the two.
+// Multiset holds what a function keeps of the events of a window, with counts and in
+// order, so that any of them can be withdrawn. A function uses one of its parts.
 type Multiset struct {
-	numbers counted[int64]
-	texts   counted[string]
+	numbers counted[number]
+	texts   counted[text]
+	moments counted[moment]
 }
 
-// entry is one value and how many events have it.
-type entry[K cmp.Ordered] struct {
+// key is what a multiset can hold.
+type key[K any] interface {
+	compare(other K) int
+	own() K // a copy that points into no frame
+	appendState(dst []byte) []byte
+	decodeState(data []byte) (key K, rest []byte, err error) // the receiver does not matter
+}
+
+// entry is one key and how many events have it.
+type entry[K key[K]] struct {
 	key K
 	n   int64
 }
@@ -25,12 +32,15 @@ type entry[K cmp.Ordered] struct {
 const chunkSize = 512
 
 // counted is a sorted multiset in chunks. Chunks are never empty.
-type counted[K cmp.Ordered] struct{ chunks [][]entry[K] }
+type counted[K key[K]] struct {
+	chunks [][]entry[K]
+	size   int // distinct keys
+}
 
 // find answers the chunk and the index at which key stands or would be inserted.
 func (s *counted[K]) find(key K) (chunk, index int, found bool) {
 	chunk, exact := slices.BinarySearchFunc(s.chunks, key, func(c []entry[K], key K) int {
-		return cmp.Compare(c[0].key, key)
+		return c[0].key.compare(key)
 	})
 	if exact {
 		return chunk, 0, true
@@ -42,13 +52,19 @@ func (s *counted[K]) find(key K) (chunk, index int, found bool) {
 		return 0, 0, false
 	}
 	index, found = slices.BinarySearchFunc(s.chunks[chunk], key, func(e entry[K], key K) int {
-		return cmp.Compare(e.key, key)
+		return e.key.compare(key)
 	})
 	return chunk, index, found
 }
 
-// add counts key once more. own makes a copy of a key that is kept.
-func (s *counted[K]) add(key K, own func(K) K) error {
+// has tells whether key is there.
+func (s *counted[K]) has(key K) bool {
+	_, _, found := s.find(key)
+	return found
+}
+
+// add counts key once more.
+func (s *counted[K]) add(key K) error {
 	chunk, index, found := s.find(key)
 	if found {
 		e := &s.chunks[chunk][index]
@@ -62,7 +78,8 @@ func (s *counted[K]) add(key K, own func(K) K) error {
 	if len(s.chunks) == 0 {
 		s.chunks = append(s.chunks, nil)
 	}
-	grown := slices.Insert(s.chunks[chunk], index, entry[K]{own(key), 1})
+	s.size++
+	grown := slices.Insert(s.chunks[chunk], index, entry[K]{key.own(), 1})
 	s.chunks[chunk] = grown
 	if len(grown) > chunkSize {
 		half := len(grown) / 2
@@ -83,11 +100,20 @@ func (s *counted[K]) remove(key K) bool {
 		e.n--
 		return true
 	}
+	s.size--
 	s.chunks[chunk] = slices.Delete(s.chunks[chunk], index, index+1)
 	if len(s.chunks[chunk]) == 0 {
 		s.chunks = slices.Delete(s.chunks, chunk, chunk+1)
 	}
 	return true
+}
+
+// only makes key the only one.
+func (s *counted[K]) only(key K) {
+	if len(s.chunks) != 1 || len(s.chunks[0]) != 1 {
+		s.chunks = [][]entry[K]{make([]entry[K], 1)}
+	}
+	s.chunks[0][0], s.size = entry[K]{key.own(), 1}, 1
 }
 
 // least and greatest answer the ends of a multiset that is not empty.
@@ -98,38 +124,34 @@ func (s *counted[K]) greatest() K {
 	return last[len(last)-1].key
 }
 
-// appendState writes the number of distinct values and then, in order, each with its
+// appendState writes the number of distinct keys and then, in order, each with its
 // count; where chunks end leaves no trace.
-func (s *counted[K]) appendState(dst []byte, key func([]byte, K) []byte) []byte {
-	distinct := 0
-	for _, chunk := range s.chunks {
-		distinct += len(chunk)
-	}
-	dst = appendCount(dst, int64(distinct))
+func (s *counted[K]) appendState(dst []byte) []byte {
+	dst = appendCount(dst, int64(s.size))
 	for _, chunk := range s.chunks {
 		for _, e := range chunk {
-			dst = appendCount(key(dst, e.key), e.n)
+			dst = appendCount(e.key.appendState(dst), e.n)
 		}
 	}
 	return dst
 }
 
-func (s *counted[K]) decodeState(data []byte, key func([]byte) (K, []byte, error)) (rest []byte, events int64, err error) {
+func (s *counted[K]) decodeState(data []byte) (rest []byte, events int64, err error) {
 	distinct, data, err := decodeCount(data)
 	if err != nil || distinct > int64(len(data)) {
 		return nil, 0, errState
 	}
-	s.chunks = nil
+	s.chunks, s.size = nil, int(distinct)
 	var chunk []entry[K]
 	for i := range distinct {
 		var e entry[K]
-		if e.key, data, err = key(data); err != nil {
+		if e.key, data, err = e.key.decodeState(data); err != nil {
 			return nil, 0, err
 		}
 		if e.n, data, err = decodeCount(data); err != nil {
 			return nil, 0, err
 		}
-		if e.n < 1 || e.n > math.MaxInt64-events || i > 0 && e.key <= s.greatest() {
+		if e.n < 1 || e.n > math.MaxInt64-events || i > 0 && e.key.compare(s.greatest()) <= 0 {
 			return nil, 0, errState
 		}
 		events += e.n
@@ -143,26 +165,23 @@ func (s *counted[K]) decodeState(data []byte, key func([]byte) (K, []byte, error
 	return data, events, nil
 }
 
-func ownNumber(n int64) int64 { return n }
-
-func appendNumberKey(dst []byte, n int64) []byte { return binary.AppendVarint(dst, n) }
-
-func decodeNumberKey(data []byte) (int64, []byte, error) {
-	n, size := binary.Varint(data)
-	if size <= 0 {
-		return 0, nil, errState
+// decodeExt reads a count of events and then keys into held, a part of ext. keepAll tells
+// that there is a key for every event; otherwise there is one for them all.
+func decodeExt[K key[K]](data []byte, c *Cell, ext *Multiset, held *counted[K], keepAll bool) (rest []byte, err error) {
+	*c = Cell{}
+	n, data, err := decodeCount(data)
+	if err != nil {
+		return nil, err
 	}
-	return n, data[size:], nil
-}
-
-func appendTextKey(dst []byte, s string) []byte {
-	return append(appendCount(dst, int64(len(s))), s...)
-}
-
-func decodeTextKey(data []byte) (string, []byte, error) {
-	size, data, err := decodeCount(data)
-	if err != nil || size > int64(len(data)) {
-		return "", nil, errState
+	rest, events, err := held.decodeState(data)
+	if err != nil {
+		return nil, err
 	}
-	return string(data[:size]), data[size:], nil
+	if keepAll && events != n || !keepAll && events > 1 || (events == 0) != (n == 0) {
+		return nil, errState
+	}
+	if c.N = n; n > 0 {
+		c.Ext = ext
+	}
+	return rest, nil
 }

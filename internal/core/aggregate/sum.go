@@ -11,12 +11,12 @@ type sum struct {
 	quoted bool
 }
 
-func newSum(value *policy.ValueSpec) (Func, error) {
-	scale, err := numberOf(value)
+func newSum(d declaration) (Func, error) {
+	scale, err := numberOf(d.value)
 	if err != nil {
 		return nil, err
 	}
-	return sum{scale: scale, quoted: value.Type == policy.Decimal}, nil
+	return sum{scale: scale, quoted: d.value.Type == policy.Decimal}, nil
 }
 
 func (sum) Name() string { return "sum" }

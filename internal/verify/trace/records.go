@@ -130,14 +130,15 @@ func values(text string) (out []policy.ValueSpec, err error) {
 	return out, nil
 }
 
+// aggregates reads results; a comma inside parentheses stands before a limit.
 func aggregates(text string) (out []policy.AggregateSpec, err error) {
-	for _, item := range strings.Split(text, ",") {
+	for _, item := range strings.Split(text, "),") {
 		name, call, _ := strings.Cut(item, "=")
-		f, arg, ok := strings.Cut(strings.TrimSuffix(call, ")"), "(")
-		if !ok {
-			return nil, fmt.Errorf("%q is no result such as sum=sum(v)", item)
+		spec, err := policy.ParseAggregate(name, strings.TrimSuffix(call, ")")+")")
+		if err != nil {
+			return nil, fmt.Errorf("%q is no result such as sum=sum(v): %w", item, err)
 		}
-		out = append(out, policy.AggregateSpec{Name: name, Func: f, Arg: arg})
+		out = append(out, spec)
 	}
 	slices.SortFunc(out, func(a, b policy.AggregateSpec) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

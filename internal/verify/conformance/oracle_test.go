@@ -24,13 +24,11 @@ type pair struct {
 	oracle *oracle.Oracle
 	seq    uint64
 
-	rows      map[rowID]*revision.Revision
-	revised   []string // what the core published since the last comparison
-	expected  []string // and the oracle
-	late      []string
-	conflicts []string
-	static    record.Static
-	heads     map[rowID]revision.Predecessor // last revision of every projection
+	rows     map[rowID]*revision.Revision
+	told     []string // outputs of the core since the last comparison
+	expected []string // and of the oracle
+	static   record.Static
+	heads    map[rowID]revision.Predecessor // last revision of every projection
 }
 
 // tester is what testing.T and rapid.T have in common.
@@ -57,7 +55,7 @@ func newPair(tb tester, stream *policy.BusinessStream, p *policy.StreamTimePolic
 	}
 	pr := &pair{tb: tb, op: op, oracle: o, rows: map[rowID]*revision.Revision{}, heads: map[rowID]revision.Predecessor{}}
 	pr.static = record.Static{Stream: p.Stream, Job: p.Job, PolicyGeneration: p.PolicyGeneration(), PolicyDigest: "digest"}
-	o.Watch(func(r oracle.Row) { pr.expected = append(pr.expected, describeRow(&r)) })
+	o.Watch(func(out oracle.Output) { pr.expected = append(pr.expected, describeOutput(out)) })
 	return pr
 }
 
@@ -95,14 +93,39 @@ func (p *pair) take() {
 		switch {
 		case r.Proposal != nil:
 			p.proposal(&r)
-		case r.Late != nil:
-			e := r.Late.Event
-			p.late = append(p.late, fmt.Sprintf("%d/%d %s/%s %s %s-%s %v", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key, r.Late.Window.Start, r.Late.Window.End, r.Late.None))
-		case r.Conflict != nil:
-			e := r.Conflict.Event
-			p.conflicts = append(p.conflicts, fmt.Sprintf("%d/%d %s/%s %s", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key))
+		default:
+			p.told = append(p.told, describeRecord(&r))
 		}
 	}
+}
+
+// describeRecord answers what the oracle says too of a record that is no revision.
+func describeRecord(r *record.Record) string {
+	switch {
+	case r.Late != nil:
+		e := r.Late.Event
+		return fmt.Sprintf("late %d/%d %s/%s %s %s none %v", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key, interval(r.Late.Window), r.Late.None)
+	case r.Conflict != nil:
+		e := r.Conflict.Event
+		return fmt.Sprintf("conflict %d/%d %s/%s %s", e.Place.Seq, e.Place.Index, e.Source, e.ID, e.Key)
+	}
+	return "a record of an unknown kind"
+}
+
+// describeOutput is describe and describeRecord for what the oracle tells.
+func describeOutput(out oracle.Output) string {
+	switch {
+	case out.Row != nil:
+		return describeRow(out.Row)
+	case out.Late != nil:
+		l := out.Late
+		return fmt.Sprintf("late %d/%d %s/%s %s %s none %v", l.Seq, l.Index, l.Source, l.ID, l.Key, interval(revision.Window{Start: l.Start, End: l.End}), l.None)
+	case out.Conflict != nil:
+		c := out.Conflict
+		return fmt.Sprintf("conflict %d/%d %s/%s %s", c.Seq, c.Index, c.Source, c.ID, c.Key)
+	}
+	r := out.Refused
+	return fmt.Sprintf("refused %s epoch %d asOf %d/%d %s", r.Key, r.Epoch, r.AsOf.Seq, r.AsOf.Index, r.Why)
 }
 
 // proposal takes in a revision of the core: it must be valid, carry its digest and follow
@@ -123,7 +146,7 @@ func (p *pair) proposal(r *record.Record) {
 	}
 	p.heads[at] = revision.Predecessor{Revision: rev.Revision, Digest: r.Digest}
 	p.rows[at] = rev
-	p.revised = append(p.revised, describe(rev))
+	p.told = append(p.told, describe(rev))
 }
 
 // describe answers everything of a revision that the oracle answers too.
@@ -173,27 +196,31 @@ func (p *pair) compare(what string) {
 	if got := fmt.Sprintf("%x", digest); got != fmt.Sprintf("%032x", c.IDDigest) {
 		p.tb.Fatalf("%s: idDigest %s, the oracle has %032x", what, got, c.IDDigest)
 	}
+	p.compareTold(what)
 	p.compareRows(what)
-	p.compareRefused(what)
 }
 
-// compareRows holds what was published since the last time against the oracle's, in order,
-// and at the end what readers see.
-func (p *pair) compareRows(what string) {
+// compareTold holds the outputs since the last time against the oracle's, in order.
+func (p *pair) compareTold(what string) {
 	p.tb.Helper()
-	for i := range max(len(p.revised), len(p.expected)) {
+	for i := range max(len(p.told), len(p.expected)) {
 		got, want := "nothing", "nothing"
-		if i < len(p.revised) {
-			got = p.revised[i]
+		if i < len(p.told) {
+			got = p.told[i]
 		}
 		if i < len(p.expected) {
 			want = p.expected[i]
 		}
 		if got != want {
-			p.tb.Fatalf("%s, revision %d:\n  core   %s\n  oracle %s", what, i+1, got, want)
+			p.tb.Fatalf("%s, output %d:\n  core   %s\n  oracle %s", what, i+1, got, want)
 		}
 	}
-	p.revised, p.expected = p.revised[:0], p.expected[:0]
+	p.told, p.expected = p.told[:0], p.expected[:0]
+}
+
+// compareRows holds what readers see against the oracle's rows.
+func (p *pair) compareRows(what string) {
+	p.tb.Helper()
 	rows := p.oracle.Rows()
 	if len(rows) != len(p.rows) {
 		p.tb.Fatalf("%s: %d windows published, the oracle has %d", what, len(p.rows), len(rows))
@@ -206,23 +233,6 @@ func (p *pair) compareRows(what string) {
 		if g, w := describe(got), describeRow(&r); g != w {
 			p.tb.Fatalf("%s:\n  core   %s\n  oracle %s", what, g, w)
 		}
-	}
-}
-
-func (p *pair) compareRefused(what string) {
-	p.tb.Helper()
-	var late, conflicts []string
-	for _, l := range p.oracle.Late() {
-		late = append(late, fmt.Sprintf("%d/%d %s/%s %s %s-%s %v", l.Seq, l.Index, l.Source, l.ID, l.Key, l.Start, l.End, l.None))
-	}
-	for _, c := range p.oracle.Conflicts() {
-		conflicts = append(conflicts, fmt.Sprintf("%d/%d %s/%s %s", c.Seq, c.Index, c.Source, c.ID, c.Key))
-	}
-	if fmt.Sprint(late) != fmt.Sprint(p.late) {
-		p.tb.Fatalf("%s: late %v, the oracle has %v", what, p.late, late)
-	}
-	if fmt.Sprint(conflicts) != fmt.Sprint(p.conflicts) {
-		p.tb.Fatalf("%s: conflicts %v, the oracle has %v", what, p.conflicts, conflicts)
 	}
 }
 

@@ -47,7 +47,7 @@ func newJournalGen(t *rapid.T) *journalGen {
 		IdleAfter:       policy.Duration(rapid.SampledFrom([]int64{0, 5}).Draw(t, "T")) * second,
 		AllIdle:         rapid.SampledFrom([]policy.AllIdle{policy.Hold, policy.Advance}).Draw(t, "allIdle"),
 		Window:          policy.WindowSpec{Kind: policy.Tumbling, Size: size, Offset: policy.Duration(rapid.Int64Range(-int64(size)+1, int64(size)-1).Draw(t, "offset")), Zone: "UTC"},
-		Aggregates:      []policy.AggregateSpec{{Name: "avg", Func: "avg", Arg: "v"}, {Name: "max", Func: "max", Arg: "v"}, {Name: "min", Func: "min", Arg: "v"}, {Name: "n", Func: "count"}, {Name: "sum", Func: "sum", Arg: "v"}},
+		Aggregates:      []policy.AggregateSpec{{Name: "avg", Func: "avg", Arg: "v"}, {Name: "different", Func: "distinct", Arg: "v", Limit: policy.DefaultDistinct}, {Name: "first", Func: "first", Arg: "v"}, {Name: "last", Func: "last", Arg: "v"}, {Name: "max", Func: "max", Arg: "v"}, {Name: "min", Func: "min", Arg: "v"}, {Name: "n", Func: "count"}, {Name: "sum", Func: "sum", Arg: "v"}},
 		AllowedLateness: late, RetainIDs: late + size + policy.Duration(rapid.Int64Range(0, 5).Draw(t, "ids"))*second,
 	}
 	for _, s := range g.policy.Sources {

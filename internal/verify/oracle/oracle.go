@@ -3,6 +3,7 @@ package oracle
 import (
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"math/big"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
@@ -18,7 +19,7 @@ type Oracle struct {
 	clock  *watermark
 
 	assign *assigner
-	watch  func(Row)
+	watch  func(Output)
 
 	frames      map[string]map[uint64]bool // writer → numbers had
 	lost        map[string][][2]uint64     // writer → GAP ranges
@@ -29,9 +30,24 @@ type Oracle struct {
 	sessions    map[string]*sessions // by key
 	projections map[place]*projection
 	sources     map[string]int // source → partitions of the policy
-	late        []Late
-	conflicts   []Conflict
-	counts      Counts
+
+	now      envelope.IngestTime // the highest ingestNow of all marks
+	epoch    uint64              // of reconcilers, the highest seen
+	reopened map[string]position // key → its last REOPEN
+	parts    []*envelope.Reopen  // of the one that is coming in
+	refusals map[position]*refusal
+
+	late      []Late
+	conflicts []Conflict
+	counts    Counts
+}
+
+// Output is one thing that an event, mark or REOPEN brings about: one pointer is set.
+type Output struct {
+	Row      *Row
+	Late     *Late
+	Conflict *Conflict
+	Refused  *Refused
 }
 
 // place is a window of a key.
@@ -53,6 +69,7 @@ type Counts struct {
 	Applied, TooLate, Duplicate, Conflict, Foreign, NoTime uint64
 	OnTime, LateAccepted, Refused                          uint64 // (event, window) pairs
 	Revisions                                              uint64
+	Reopened                                               uint64   // events that REOPENs took in or out
 	IDDigest                                               *big.Int // sum over applied events mod 2^128
 	GapFrames                                              uint64   // frames that an operator declared lost
 }
@@ -89,6 +106,7 @@ type member struct {
 	source, id string
 	time       envelope.EventTime
 	values     map[string]value
+	at         position
 }
 
 // New answers an oracle, or an error when the policy is beyond what it can recompute.
@@ -106,6 +124,7 @@ func New(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*Oracle, er
 		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{}, ids: map[idKey]*idState{},
 		windows: map[place]*window{}, changed: map[place]*window{}, sessions: map[string]*sessions{},
 		projections: map[place]*projection{}, sources: map[string]int{},
+		now: math.MinInt64, reopened: map[string]position{}, refusals: map[position]*refusal{},
 	}
 	o.counts.IDDigest = new(big.Int)
 	for _, s := range p.Sources {
@@ -132,22 +151,32 @@ func (o *Oracle) Frame(seq uint64, f *envelope.Frame, until int) error {
 		until = len(f.Records)
 	}
 	for i := 0; i < until; i++ {
-		r := &f.Records[i]
-		switch {
-		case r.Event != nil:
-			if err := o.event(seq, uint32(i), r.Event); err != nil {
-				return fmt.Errorf("event at %d/%d: %w", seq, i, err)
-			}
-		case r.Mark != nil:
-			if err := o.mark(f, r.Mark); err != nil {
-				return fmt.Errorf("mark at %d/%d: %w", seq, i, err)
-			}
-		case r.Gap != nil:
-			o.lost[r.Gap.Writer] = append(o.lost[r.Gap.Writer], [2]uint64{r.Gap.First, r.Gap.Last})
-			o.counts.GapFrames += r.Gap.Last - r.Gap.First + 1
-		default:
-			return fmt.Errorf("record %d of the frame at %d is of a kind the oracle does not know", i, seq)
+		if err := o.record(seq, uint32(i), f); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (o *Oracle) record(seq uint64, index uint32, f *envelope.Frame) error {
+	switch r := &f.Records[index]; {
+	case r.Event != nil:
+		if err := o.event(position{seq, index}, r.Event); err != nil {
+			return fmt.Errorf("event at %d/%d: %w", seq, index, err)
+		}
+	case r.Mark != nil:
+		if err := o.mark(f, r.Mark); err != nil {
+			return fmt.Errorf("mark at %d/%d: %w", seq, index, err)
+		}
+	case r.Gap != nil:
+		o.lost[r.Gap.Writer] = append(o.lost[r.Gap.Writer], [2]uint64{r.Gap.First, r.Gap.Last})
+		o.counts.GapFrames += r.Gap.Last - r.Gap.First + 1
+	case r.Reopen != nil:
+		if err := o.reopen(position{seq, index}, r.Reopen); err != nil {
+			return fmt.Errorf("REOPEN at %d/%d: %w", seq, index, err)
+		}
+	default:
+		return fmt.Errorf("record %d of the frame at %d is of a kind the oracle does not know", index, seq)
 	}
 	return nil
 }
@@ -177,6 +206,7 @@ func (o *Oracle) mark(f *envelope.Frame, m *envelope.Mark) error {
 		}
 	}
 	before := o.clock.w
+	o.now = max(o.now, m.IngestNow)
 	if partitions, known := o.sources[m.Source]; known && int(m.Partition) < partitions {
 		for i, name := range f.Extractors {
 			if name == o.policy.Extractor {
@@ -199,7 +229,7 @@ func (o *Oracle) declaredLost(writer string, n uint64) bool {
 }
 
 // event decides about one event: foreign, duplicate, conflict, too late or applied.
-func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
+func (o *Oracle) event(where position, ev *envelope.Event) error {
 	if _, known := o.sources[ev.Source]; !known {
 		o.counts.Foreign++
 		return nil
@@ -213,7 +243,7 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 		return nil
 	}
 	if ev.Op == envelope.Retract {
-		o.retract(seq, index, ev, data)
+		o.retract(where, ev, data)
 		return nil
 	}
 	id := idKey{ev.Key, ev.Source, ev.ID}
@@ -224,7 +254,7 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 			o.counts.Duplicate++
 			return nil
 		}
-		o.conflict(seq, index, ev)
+		o.conflict(where, ev)
 		return nil
 	case known != nil && known.asserted:
 		o.counts.Duplicate++
@@ -235,8 +265,8 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 		return nil
 	}
 	o.ids[id] = &idState{digest: data.digest, time: data.time, asserted: true}
-	m := member{clone(ev.Source), clone(ev.ID), data.time, data.values}
-	takes := o.judge(seq, index, ev, data)
+	m := member{clone(ev.Source), clone(ev.ID), data.time, data.values, where}
+	takes := o.judge(where, ev, m)
 	for _, b := range takes {
 		o.include(clone(ev.Key), b, m, news{any: true, asserted: true, origin: ev.Origin})
 	}
@@ -247,9 +277,10 @@ func (o *Oracle) event(seq uint64, index uint32, ev *envelope.Event) error {
 }
 
 // judge answers the windows that may still take an event, and refuses it for the others.
-func (o *Oracle) judge(seq uint64, index uint32, ev *envelope.Event, data *datum) (takes []bounds) {
+// m is the member that it brings, or takes away.
+func (o *Oracle) judge(where position, ev *envelope.Event, m member) (takes []bounds) {
 	var late []bounds
-	for _, b := range o.assign.windows(data.time) {
+	for _, b := range o.assign.windows(m.time) {
 		if o.clock.w >= b.end.Add(int64(o.policy.AllowedLateness)) {
 			late = append(late, b)
 		} else {
@@ -259,9 +290,13 @@ func (o *Oracle) judge(seq uint64, index uint32, ev *envelope.Event, data *datum
 	if len(takes) == 0 {
 		o.counts.TooLate++
 	}
+	if len(late) > 0 {
+		o.refusals[where] = &refusal{clone(ev.Key), m, [2]string{clone(ev.Source), clone(ev.ID)}, ev.Op == envelope.Retract, late}
+	}
 	for _, b := range late {
 		o.counts.Refused++
-		o.late = append(o.late, Late{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key), b.start, b.end, len(takes) == 0})
+		o.late = append(o.late, Late{where.seq, where.index, clone(ev.Source), clone(ev.ID), clone(ev.Key), b.start, b.end, len(takes) == 0})
+		o.tell(Output{Late: &o.late[len(o.late)-1]})
 	}
 	return takes
 }
@@ -285,24 +320,25 @@ func (o *Oracle) exclude(key string, b bounds, m member, n news) {
 }
 
 // retract decides about one retraction.
-func (o *Oracle) retract(seq uint64, index uint32, ev *envelope.Event, data *datum) {
+func (o *Oracle) retract(where position, ev *envelope.Event, data *datum) {
 	own := idKey{ev.Key, ev.Source, ev.ID}
 	if known := o.remembered(own); known != nil {
 		if known.digest == "retract:"+ev.Withdraws+":"+data.digest {
 			o.counts.Duplicate++
 		} else {
-			o.conflict(seq, index, ev)
+			o.conflict(where, ev)
 		}
 		return
 	}
 	target := idKey{ev.Key, ev.Source, ev.Withdraws}
 	known := o.remembered(target)
 	if known != nil && (known.withdrawn || known.digest != data.digest) {
-		o.conflict(seq, index, ev)
+		o.conflict(where, ev)
 		return
 	}
 	o.ids[own] = &idState{digest: "retract:" + ev.Withdraws + ":" + data.digest, time: data.time, asserted: true, dead: true, withdrawn: true}
-	takes := o.judge(seq, index, ev, data)
+	gone := member{source: clone(ev.Source), id: clone(ev.Withdraws), time: data.time}
+	takes := o.judge(where, ev, gone)
 	if len(takes) == 0 {
 		return
 	}
@@ -313,7 +349,7 @@ func (o *Oracle) retract(seq uint64, index uint32, ev *envelope.Event, data *dat
 	}
 	known.withdrawn, known.dead = true, true
 	for _, b := range takes {
-		o.exclude(ev.Key, b, member{source: ev.Source, id: ev.Withdraws, time: data.time}, news{any: true, origin: ev.Origin})
+		o.exclude(ev.Key, b, gone, news{any: true, origin: ev.Origin})
 	}
 }
 
@@ -327,9 +363,10 @@ func (o *Oracle) remembered(id idKey) *idState {
 	return s
 }
 
-func (o *Oracle) conflict(seq uint64, index uint32, ev *envelope.Event) {
+func (o *Oracle) conflict(where position, ev *envelope.Event) {
 	o.counts.Conflict++
-	o.conflicts = append(o.conflicts, Conflict{seq, index, clone(ev.Source), clone(ev.ID), clone(ev.Key)})
+	o.conflicts = append(o.conflicts, Conflict{where.seq, where.index, clone(ev.Source), clone(ev.ID), clone(ev.Key)})
+	o.tell(Output{Conflict: &o.conflicts[len(o.conflicts)-1]})
 }
 
 // applied counts an event that windows took.

@@ -112,13 +112,17 @@ func (o *Oracle) publish(p *projection, row *Row) {
 	}
 	p.revision, p.row = row.Revision, row
 	o.counts.Revisions++
-	if o.watch != nil {
-		o.watch(*row)
-	}
+	o.tell(Output{Row: row})
 }
 
-// Watch sets what is told every revision, in the order in which they are published.
-func (o *Oracle) Watch(revised func(Row)) { o.watch = revised }
+// Watch sets what is told every output, in the order of the journal.
+func (o *Oracle) Watch(told func(Output)) { o.watch = told }
+
+func (o *Oracle) tell(out Output) {
+	if o.watch != nil {
+		o.watch(out)
+	}
+}
 
 // Rows answers what readers must see now, retracted windows included, by (end, start, key).
 func (o *Oracle) Rows() []Row {

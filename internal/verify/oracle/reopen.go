@@ -1,0 +1,180 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+)
+
+// reopenGrace is how long a REOPEN may be on its way: as much as ingestNow moves.
+const reopenGrace = 60 * 1_000_000
+
+// Why a REOPEN was refused.
+const (
+	RefusedEpoch    = "epoch"    // a higher epoch of the reconciler was seen
+	RefusedReopened = "reopened" // the key had a REOPEN after asOf
+	RefusedStale    = "stale"    // ingestNow moved 60 s or more since asOf
+)
+
+// Refused is the answer to a REOPEN that changed nothing.
+type Refused struct {
+	Key   string
+	Epoch uint64
+	AsOf  envelope.ReopenPlace
+	Why   string
+}
+
+// position is where a record stands in the events journal.
+type position struct {
+	seq   uint64
+	index uint32
+}
+
+// refusal is an event that was TOO_LATE for some of its windows: what a REOPEN may take
+// in, or out, later.
+type refusal struct {
+	key     string
+	member  member    // for a retraction what it withdraws
+	own     [2]string // source and id of the event itself
+	retract bool
+	windows []bounds
+}
+
+// reopen takes in a REOPEN, or one part of it. What it restores is of no interest here:
+// nothing was forgotten. What it takes in and out is read from the journal again.
+func (o *Oracle) reopen(where position, body []byte) error {
+	r, err := envelope.ParseReopen(body)
+	if err != nil {
+		return err
+	}
+	if r.PolicyGeneration != o.policy.PolicyGeneration() {
+		return nil
+	}
+	if r.Parts > 0 {
+		if r.Part == 1 {
+			o.parts = nil
+		}
+		o.parts = append(o.parts, r)
+		if r.Part < r.Parts {
+			return nil
+		}
+		parts := o.parts
+		o.parts = nil
+		if r, err = envelope.JoinReopen(parts); err != nil {
+			return err
+		}
+	}
+	if reason := o.refuses(r); reason != "" {
+		o.tell(Output{Refused: &Refused{r.Key, r.Epoch, r.AsOf, reason}})
+		return nil
+	}
+	o.epoch = r.Epoch
+	o.reopened[r.Key] = where
+	for i := range r.Add {
+		if err := o.handBack(r.Key, &r.Add[i], false); err != nil {
+			return err
+		}
+	}
+	for i := range r.Withdraw {
+		if err := o.handBack(r.Key, &r.Withdraw[i], true); err != nil {
+			return err
+		}
+	}
+	o.fireFixed(true)
+	o.fireSessions(o.clock.w, &r.Key)
+	return nil
+}
+
+// refuses answers why nothing may change, or "".
+func (o *Oracle) refuses(r *envelope.Reopen) string {
+	last, had := o.reopened[r.Key]
+	switch {
+	case r.Epoch < o.epoch:
+		return RefusedEpoch
+	case had && r.AsOf.Before(last.seq, last.index):
+		return RefusedReopened
+	case int64(o.now)-int64(r.AsOfNow) >= reopenGrace:
+		return RefusedStale
+	}
+	return ""
+}
+
+// handBack takes one event in or out of the windows that had refused it.
+func (o *Oracle) handBack(key string, e *envelope.ReopenEvent, retract bool) error {
+	r := o.refusals[position{e.Seq, e.Index}]
+	if r == nil || r.key != key || r.retract != retract || r.own != [2]string{e.Source, e.ID} {
+		return fmt.Errorf("REOPEN of key %q names the event %s/%s at %d/%d: no such event was TOO_LATE there", key, e.Source, e.ID, e.Seq, e.Index)
+	}
+	moved := false
+	for _, b := range r.windows {
+		if o.holds(key, b, r.member) != retract {
+			continue
+		}
+		moved = true
+		n := news{any: true, asserted: !retract, reopened: true, origin: envelope.OriginRepair}
+		if retract {
+			o.exclude(key, b, r.member, n)
+		} else {
+			o.include(key, b, r.member, n)
+		}
+	}
+	if moved {
+		o.counts.Reopened++
+		o.counts.IDDigest = addHash(o.counts.IDDigest, e.Source, e.ID)
+	}
+	return nil
+}
+
+// holds tells whether a window has a member.
+func (o *Oracle) holds(key string, b bounds, m member) bool {
+	if s := o.sessions[key]; s != nil {
+		_, found := s.find(m)
+		return found
+	}
+	w := o.windows[place{key, b}]
+	if w == nil {
+		return false
+	}
+	_, in := w.members[memberKey(m.source, m.id)]
+	return in
+}
+
+// Member is where a member of a published window stands in the events journal.
+type Member struct {
+	Source, ID string
+	Time       envelope.EventTime
+	Seq        uint64
+	Index      uint32
+}
+
+// Members answers the members that the window of a key has now, published or not, by
+// time, source and id; for a session those of the one that covers the bounds.
+func (o *Oracle) Members(key string, start, end envelope.EventTime) (out []Member) {
+	if s := o.sessions[key]; s != nil {
+		for _, a := range s.members {
+			if start <= a.time && a.time < end {
+				out = append(out, Member{a.source, a.id, a.time, a.at.seq, a.at.index})
+			}
+		}
+		return out
+	}
+	w := o.windows[place{key, bounds{start, end}}]
+	if w == nil {
+		return nil
+	}
+	var list []member
+	for _, m := range w.members {
+		list = append(list, m)
+	}
+	slices.SortFunc(list, func(a, b member) int {
+		if earlier(a, b) {
+			return -1
+		}
+		return 1
+	})
+	for _, m := range list {
+		out = append(out, Member{m.source, m.id, m.time, m.at.seq, m.at.index})
+	}
+	return out
+}

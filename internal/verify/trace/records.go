@@ -44,6 +44,24 @@ func duration(text string) (policy.Duration, error) {
 
 func parseUint(text string) (uint64, error) { return strconv.ParseUint(text, 10, 64) }
 
+// window reads what kind of windows the policy line asks for: tumbling, with every=
+// hopping, with gap= sessions, with calendar= days, weeks or months of a zone.
+func (p *parser) window() policy.WindowSpec {
+	w := policy.WindowSpec{Kind: policy.Tumbling, Calendar: p.attrs.take("calendar", ""), Zone: p.attrs.take("zone", "UTC"), Rule: p.attrs.take("rule", "")}
+	switch {
+	case w.Calendar != "":
+		w.Kind = policy.Calendar
+	case p.attrs["gap"] != "":
+		w.Kind = policy.Session
+	case p.attrs["every"] != "":
+		w.Kind = policy.Hopping
+	}
+	if w.Kind == policy.Session && w.Rule == "" {
+		w.Rule = "gap"
+	}
+	return w
+}
+
 // policy reads the policy line. Unstated: 1 h windows, D = L = T = 0, hold, one source
 // partition shop/0, ids kept for ever, an int v, results n=count() and sum=sum(v).
 func (p *parser) policy() (err error) {
@@ -61,7 +79,7 @@ func (p *parser) policy() (err error) {
 	}
 	d := &policy.StreamTimePolicy{
 		Stream: "orders", Job: "hourly-revenue", Generation: 14, Extractor: Extractor,
-		AllIdle: policy.AllIdle(p.attrs.take("idle", "hold")), Window: policy.WindowSpec{Kind: policy.Tumbling, Zone: "UTC"},
+		AllIdle: policy.AllIdle(p.attrs.take("idle", "hold")), Window: p.window(),
 		Late: "rebuild", CorrectionMode: "UPSERT_REVISION",
 	}
 	for _, f := range []struct {
@@ -70,6 +88,8 @@ func (p *parser) policy() (err error) {
 	}{
 		{"size", "1h", &d.Window.Size},
 		{"offset", "0", &d.Window.Offset},
+		{"every", "0", &d.Window.Every},
+		{"gap", "0", &d.Window.Gap},
 		{"D", "0", &d.OutOfOrderness},
 		{"L", "0", &d.AllowedLateness},
 		{"T", "0", &d.IdleAfter},
@@ -86,6 +106,9 @@ func (p *parser) policy() (err error) {
 		default:
 			d.RetainIDs = v
 		}
+	}
+	if d.Window.Kind == policy.Session || d.Window.Kind == policy.Calendar {
+		d.Window.Size = 0
 	}
 	if d.Sources, err = sources(p.attrs.take("sources", "shop:1")); err != nil {
 		return err
@@ -158,7 +181,7 @@ func (p *parser) event(retract bool, f *Frame) (*envelope.Event, error) {
 	if retract {
 		ev.Op, ev.Withdraws = envelope.Retract, a.take("withdraws", "")
 	}
-	if err := p.place(ev); err != nil {
+	if err := p.from(ev); err != nil {
 		return nil, err
 	}
 	if ev.Origin, err = origin(a.take("origin", "live")); err != nil {
@@ -167,8 +190,8 @@ func (p *parser) event(retract bool, f *Frame) (*envelope.Event, error) {
 	return ev, p.data(ev, f)
 }
 
-// place reads where an event came from. Offsets count up by themselves.
-func (p *parser) place(ev *envelope.Event) error {
+// from reads where an event came from. Offsets count up by themselves.
+func (p *parser) from(ev *envelope.Event) error {
 	part, err := parseUint(p.attrs.take("part", "0"))
 	if err != nil {
 		return err

@@ -20,7 +20,8 @@ type Trace struct {
 	Stream *policy.BusinessStream
 	Policy *policy.StreamTimePolicy
 	Frames []*Frame
-	NoDup  bool // the trace forgets ids, so events must not be repeated
+	Places map[string]int // name of a place line → number of frames before it
+	NoDup  bool           // the trace forgets ids, so events must not be repeated
 }
 
 // Frame is one message of the events journal; its sequence is its place in
@@ -36,6 +37,7 @@ type Frame struct {
 type Step struct {
 	Line   int
 	Text   string
+	Reopen *Reopen  // of a reopen line
 	Expect []Expect // the outputs of the record, in order; all of them
 	Error  string   // not empty: the record halts with an error that holds this text
 	Checks []Expect // what must be true afterwards
@@ -50,7 +52,7 @@ type Expect struct {
 
 // Parse reads a trace.
 func Parse(name, text string) (*Trace, error) {
-	p := &parser{trace: &Trace{Name: name}, offsets: map[string]uint64{}}
+	p := &parser{trace: &Trace{Name: name, Places: map[string]int{}}, offsets: map[string]uint64{}}
 	for i, line := range strings.Split(text, "\n") {
 		p.line = i + 1
 		if at := strings.IndexByte(line, '#'); at >= 0 {
@@ -122,6 +124,8 @@ func (p *parser) take(fields []string) (err error) {
 		p.block = nil
 	case "E", "R", "M", "W", "gap", "reopen":
 		err = p.record(kind)
+	case "place":
+		err = p.place(p.attrs.take("name", ""))
 	default:
 		return fmt.Errorf("unknown line %q", kind)
 	}
@@ -206,6 +210,7 @@ func (p *parser) record(kind string) error {
 		f = p.newFrame()
 	}
 	var r envelope.Record
+	var reopen *Reopen
 	var err error
 	switch kind {
 	case "E", "R":
@@ -217,13 +222,14 @@ func (p *parser) record(kind string) error {
 	case "gap":
 		r.Gap, err = p.gap()
 	case "reopen":
-		r.Reopen = []byte("reopen")
+		r.Reopen = []byte("made when the trace runs")
+		reopen, err = p.reopen()
 	}
 	if err != nil {
 		return err
 	}
 	f.Envelope.Records = append(f.Envelope.Records, r)
-	f.Steps = append(f.Steps, Step{Line: p.line, Text: kind})
+	f.Steps = append(f.Steps, Step{Line: p.line, Text: kind, Reopen: reopen})
 	p.last = &f.Steps[len(f.Steps)-1]
 	return nil
 }

@@ -7,30 +7,45 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/core/aggregate"
 	"github.com/tidemark-mesh/tidemark/internal/core/identity"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
-// include takes an event into its window, which is made if it does not exist.
+// include takes an event into those of its windows that do not refuse it; they are made
+// if they do not exist.
 func (o *Operator) include(a *arrival) error {
-	p := o.paneFor(a)
-	place, ok := -1, false
-	if a.keyKnown {
-		place, ok = p.find(a.key)
+	if !a.keyKnown {
+		a.key, a.keyKnown = o.keys.intern(a.ev.Key), true
 	}
-	if !ok {
-		if !a.keyKnown {
-			a.key, a.keyKnown = o.keys.intern(a.ev.Key), true
+	in := o.input(a, a.ev.ID)
+	for _, window := range a.windows[a.refused:] {
+		p := o.paneFor(window)
+		place := o.placeFor(p, a.key)
+		if err := o.add(a, p, place, in); err != nil {
+			return err
 		}
-		o.keys.retain(a.key)
-		place = p.add(a.key, len(o.program), len(o.ranges))
 	}
-	cells, in := o.cellsOf(p, place), o.input(a, a.ev.ID)
+	return nil
+}
+
+// placeFor answers the place of the key's window, which is made if it does not exist.
+func (o *Operator) placeFor(p *pane, key uint32) int {
+	if place, ok := p.find(key); ok {
+		return place
+	}
+	o.keys.retain(key)
+	return p.add(key, len(o.program), len(o.ranges))
+}
+
+// add takes an event into one window.
+func (o *Operator) add(a *arrival, p *pane, place int, in *aggregate.Input) error {
+	cells := o.cellsOf(p, place)
 	for i := range o.program {
 		err := o.pick(a, i)
 		if err == nil {
 			err = o.program[i].Add(&cells[i], in)
 		}
 		if err != nil {
-			return o.refused(a, i, err)
+			return o.refused(a, p, i, err)
 		}
 	}
 	w := &p.wins[place]
@@ -41,22 +56,34 @@ func (o *Operator) include(a *arrival) error {
 	return nil
 }
 
-// exclude takes the target of a retraction out of its window. The retraction repeats the
+// exclude takes the target of a retraction out of those of its windows that do not refuse
+// the retraction: they took the target, which came before. The retraction repeats the
 // target's data, so its values are the target's.
 func (o *Operator) exclude(a *arrival, target [16]byte) error {
-	p := o.paneFor(a)
-	place, ok := p.find(a.key)
-	if !ok {
-		return o.broken(a.ev, "its target was applied, but its window is not held")
+	in := o.input(a, a.ev.Withdraws)
+	for _, window := range a.windows[a.refused:] {
+		p := o.paneFor(window)
+		place, ok := p.find(a.key)
+		if !ok {
+			return o.broken(a.ev, "its target was applied, but its window is not held")
+		}
+		if err := o.remove(a, p, place, target, in); err != nil {
+			return err
+		}
 	}
-	cells, in := o.cellsOf(p, place), o.input(a, a.ev.Withdraws)
+	return nil
+}
+
+// remove takes the target of a retraction out of one window.
+func (o *Operator) remove(a *arrival, p *pane, place int, target [16]byte, in *aggregate.Input) error {
+	cells := o.cellsOf(p, place)
 	for i := range o.program {
 		err := o.pick(a, i)
 		if err == nil {
 			err = o.program[i].Remove(&cells[i], in)
 		}
 		if err != nil {
-			return o.refused(a, i, err)
+			return o.refused(a, p, i, err)
 		}
 	}
 	w := &p.wins[place]
@@ -88,10 +115,10 @@ func (o *Operator) pick(a *arrival, i int) error {
 }
 
 // refused says which window, key and event could not be computed.
-func (o *Operator) refused(a *arrival, result int, err error) error {
+func (o *Operator) refused(a *arrival, p *pane, result int, err error) error {
 	return fmt.Errorf("events journal %s/%02d, sequence %d, record %d: policy %s, result %s of key %q, window [%s, %s) cannot take event %q of source %s: %w",
 		o.cfg.Policy.Stream, o.cfg.Partition, o.seq, o.nextIndex, o.cfg.Policy.PolicyGeneration(),
-		o.program[result].Result, a.ev.Key, a.start, a.end, a.ev.ID, a.ev.Source, err)
+		o.program[result].Result, a.ev.Key, p.start, p.end, a.ev.ID, a.ev.Source, err)
 }
 
 // changed notes where the event stood and that its window needs a revision.
@@ -127,14 +154,14 @@ func (o *Operator) extendRange(ev *envelope.Event, p *pane, place int) {
 	r.first, r.last = min(r.first, ev.SourceOffset), max(r.last, ev.SourceOffset)
 }
 
-// paneFor answers the pane of the arrival's window, and makes it if there is none.
-func (o *Operator) paneFor(a *arrival) *pane {
-	if o.last != nil && o.last.start == a.start {
+// paneFor answers the pane of a window, and makes it if there is none.
+func (o *Operator) paneFor(window revision.Window) *pane {
+	if o.last != nil && o.last.start == window.Start {
 		return o.last
 	}
-	p := o.panes[int64(a.start)]
+	p := o.panes[int64(window.Start)]
 	if p == nil {
-		p = o.addPane(a.start, a.end)
+		p = o.addPane(window.Start, window.End)
 	}
 	o.last = p
 	return p

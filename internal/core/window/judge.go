@@ -19,13 +19,14 @@ const (
 
 // arrival is one event under judgement.
 type arrival struct {
-	ev         *envelope.Event
-	time       envelope.EventTime
-	start, end envelope.EventTime
-	hash       [16]byte // of source and id
-	digest     [16]byte
-	key        uint32
-	keyKnown   bool
+	ev       *envelope.Event
+	time     envelope.EventTime
+	windows  []revision.Window // that hold the time, the earliest first
+	refused  int               // how many of them, from the first, the live path may no longer change
+	hash     [16]byte          // of source and id
+	digest   [16]byte
+	key      uint32
+	keyKnown bool
 }
 
 // judge gives an event its class: foreign, older than the extractor, duplicate,
@@ -48,11 +49,7 @@ func (o *Operator) judge(ev *envelope.Event) error {
 	}
 	a := arrival{ev: ev, time: ev.Times[o.frame.time], hash: identity.EventHash(ev.Source, ev.ID), digest: [16]byte(ev.Digest[:16])}
 	a.key, a.keyKnown = o.keys.find(ev.Key)
-	if o.last != nil && o.last.start <= a.time && a.time < o.last.end {
-		a.start, a.end = o.last.start, o.last.end
-	} else {
-		a.start, a.end = assign(a.time, o.size, o.offset)
-	}
+	o.assign(&a)
 	switch ev.Op {
 	case envelope.Assert:
 		return o.assert(&a)
@@ -60,6 +57,20 @@ func (o *Operator) judge(ev *envelope.Event) error {
 		return o.retract(&a)
 	}
 	return o.broken(ev, fmt.Sprintf("its op is %d", ev.Op))
+}
+
+// assign finds the windows of an arrival and which of them refuse it. The watermark passes
+// the earlier ones first.
+func (o *Operator) assign(a *arrival) {
+	if p := o.last; p != nil && o.grid.single() && p.start <= a.time && a.time < p.end {
+		o.windows = append(o.windows[:0], revision.Window{Start: p.start, End: p.end})
+	} else {
+		o.windows = o.grid.appendAll(o.windows[:0], a.time)
+	}
+	a.windows = o.windows
+	for a.refused < len(a.windows) && o.tracker.W() >= a.windows[a.refused].End.Add(o.lateness) {
+		a.refused++
+	}
 }
 
 // known answers the entry of an id under the arrival's key.
@@ -74,16 +85,14 @@ func (o *Operator) assert(a *arrival) error {
 	if ref, had := o.known(a, a.hash); had {
 		return o.assertAgain(a, ref)
 	}
-	if o.tooLate(a) {
-		o.remember(a, 0)
-		o.late(a)
-		return nil
-	}
-	if err := o.include(a); err != nil {
-		return err
+	if !a.tooLate() {
+		if err := o.include(a); err != nil {
+			return err
+		}
+		o.count(a, a.windows[a.refused:])
 	}
 	o.remember(a, 0)
-	o.count(a)
+	o.late(a)
 	return nil
 }
 
@@ -96,7 +105,7 @@ func (o *Operator) assertAgain(a *arrival, ref uint32) error {
 		// Its retraction came first and waited: both are applied, and change nothing.
 		e.flags = e.flags&^idReserved | idNamed
 		o.ids.touch(ref)
-		o.count(a)
+		o.count(a, a.windows)
 	case same:
 		o.totals[classDuplicate]++
 	case e.flags&idReserved != 0:
@@ -139,13 +148,9 @@ func (o *Operator) retract(a *arrival) error {
 }
 
 // withdraw takes in a retraction that is no conflict: ref is its target, if it is known.
-// One that is too late is left to the reconciler and changes nothing here.
+// Where it is too late it is left to the reconciler and changes nothing here.
 func (o *Operator) withdraw(a *arrival, target [16]byte, ref uint32, had bool) error {
-	tooLate := o.tooLate(a)
-	switch {
-	case tooLate:
-		o.late(a)
-	case had:
+	if !a.tooLate() && had {
 		if err := o.exclude(a, target); err != nil {
 			return err
 		}
@@ -155,13 +160,14 @@ func (o *Operator) withdraw(a *arrival, target [16]byte, ref uint32, had bool) e
 	if own, kept := o.remember(a, idRetraction); kept {
 		o.ids.targets[own] = target
 	}
-	if tooLate {
+	o.late(a)
+	if a.tooLate() {
 		return nil
 	}
 	if !had && o.ids.keeps(a.time, o.tracker.W()) {
 		o.ids.insert(idEntry{hash: target, digest: a.digest, time: a.time, key: a.key, flags: idReserved})
 	}
-	o.count(a)
+	o.count(a, a.windows[a.refused:])
 	return nil
 }
 
@@ -177,33 +183,40 @@ func (o *Operator) remember(a *arrival, flags uint32) (ref uint32, kept bool) {
 	return o.ids.insert(idEntry{hash: a.hash, digest: a.digest, time: a.time, key: a.key, flags: flags}), true
 }
 
-// tooLate tells whether the live path may no longer change the arrival's window.
-func (o *Operator) tooLate(a *arrival) bool { return o.tracker.W() >= a.end.Add(o.lateness) }
+// tooLate tells whether the live path may no longer change any of the arrival's windows.
+func (a *arrival) tooLate() bool { return a.refused == len(a.windows) }
 
-// count counts an event that its window took.
-func (o *Operator) count(a *arrival) {
+// count counts an event that these windows took.
+func (o *Operator) count(a *arrival, windows []revision.Window) {
 	o.totals[classApplied]++
 	o.addID(a.hash)
-	if o.tracker.W() < a.end {
-		o.totals[classOnTime]++
-	} else {
-		o.totals[classLate]++
+	for i := range windows {
+		if o.tracker.W() < windows[i].End {
+			o.totals[classOnTime]++
+		} else {
+			o.totals[classLate]++
+		}
 	}
 }
 
-// late puts out the late record of an event that no window took.
+// late puts out a late record for every window that refused the event.
 func (o *Operator) late(a *arrival) {
-	o.totals[classTooLate]++
-	o.totals[classRefused]++
-	o.out = record.AppendLate(o.out[:0], &record.Late{
-		Event: o.ref(a), Window: revision.Window{Start: a.start, End: a.end}, W: o.tracker.W(), None: true,
-	})
+	if a.refused == 0 {
+		return
+	}
+	if a.tooLate() {
+		o.totals[classTooLate]++
+	}
+	o.totals[classRefused] += uint64(a.refused)
+	for _, window := range a.windows[:a.refused] {
+		o.out.put(record.AppendLate(o.out.bytes, &record.Late{Event: o.ref(a), Window: window, W: o.tracker.W(), None: a.tooLate()}))
+	}
 }
 
 // conflict puts out the conflict record of an event that gives way to first.
 func (o *Operator) conflict(a *arrival, rule string, first *idEntry) {
 	o.totals[classConflict]++
-	o.out = record.AppendConflict(o.out[:0], &record.Conflict{Event: o.ref(a), Rule: rule, First: first.digest})
+	o.out.put(record.AppendConflict(o.out.bytes, &record.Conflict{Event: o.ref(a), Rule: rule, First: first.digest}))
 }
 
 func (o *Operator) ref(a *arrival) record.EventRef {

@@ -25,8 +25,7 @@ const maxRangedPartitions = 16
 // Operator is the state machine of one (policy generation, key partition).
 type Operator struct {
 	cfg      Config
-	size     int64 // of a window, microseconds
-	offset   int64
+	grid     assigner
 	lateness int64 // L
 	program  []aggregate.Compiled
 	argument []int          // per result: place of its value in the open frame's Values, or -1
@@ -47,14 +46,15 @@ type Operator struct {
 	seq, nextIndex uint64 // the open frame (0 = none) and the record to come in it
 	pos            revision.InputPosition
 	frame          frameView
-	source         string // of the last event that was ours
+	source         string            // of the last event that was ours
+	windows        []revision.Window // of the last event
 
 	w, data  envelope.EventTime // of the last mark whose outputs were all taken
 	totals   totals
 	idDigest [16]byte
 
 	in     aggregate.Input // of the event that is taken in or out
-	out    []byte          // the one output of an event, not yet taken
+	out    outputs         // of an event or a REOPEN, not yet taken
 	plan   firePlan
 	failed error
 
@@ -82,11 +82,9 @@ type frameView struct {
 // of the core cannot do.
 func New(cfg Config) (*Operator, error) {
 	p := cfg.Policy
-	if p.Window.Kind != policy.Tumbling {
-		return nil, fmt.Errorf("policy %s asks for %s windows: this version computes tumbling windows only", p.PolicyGeneration(), p.Window.Kind)
-	}
-	if p.Window.Size <= 0 {
-		return nil, fmt.Errorf("policy %s: the window size must be above 0", p.PolicyGeneration())
+	grid, err := newAssigner(p.Window)
+	if err != nil {
+		return nil, fmt.Errorf("policy %s: %w", p.PolicyGeneration(), err)
 	}
 	program, err := aggregate.Compile(cfg.Stream, p)
 	if err != nil {
@@ -94,7 +92,7 @@ func New(cfg Config) (*Operator, error) {
 	}
 	keys := newKeyTable()
 	o := &Operator{
-		cfg: cfg, size: int64(p.Window.Size), offset: int64(p.Window.Offset), lateness: int64(p.AllowedLateness),
+		cfg: cfg, grid: grid, lateness: int64(p.AllowedLateness),
 		program: program, tracker: watermark.New(p), writers: make(map[string]*writerFrames),
 		keys: &keys, ids: newIDIndex(int64(p.RetainIDs), &keys), panes: make(map[int64]*pane),
 		pos: revision.InputPosition{Seq: 1}, w: envelope.MinEventTime, data: envelope.MinEventTime,
@@ -245,14 +243,13 @@ func (o *Operator) passed() {
 	}
 }
 
-func (o *Operator) pending() bool { return len(o.out) > 0 || o.plan.active }
+func (o *Operator) pending() bool { return o.out.wait() || o.plan.active }
 
 // Next appends the next output of the record applied last to buf, or answers false.
 func (o *Operator) Next(buf []byte) (out []byte, more bool) {
 	switch {
-	case len(o.out) > 0:
-		buf = append(buf, o.out...)
-		o.out = o.out[:0]
+	case o.out.wait():
+		buf = o.out.take(buf)
 	case o.plan.active:
 		if buf = o.fireNext(buf); o.failed != nil {
 			return buf, false
@@ -286,6 +283,33 @@ func (o *Operator) Totals() (w, wdata envelope.EventTime, counts []revision.Coun
 
 // addID adds one applied event to the total.
 func (o *Operator) addID(hash [16]byte) { o.idDigest = identity.Sum128(o.idDigest, hash) }
+
+// outputs are encoded records that wait to be taken, one behind the other.
+type outputs struct {
+	bytes []byte
+	ends  []int // where each ends
+	taken int   // how many were taken
+}
+
+// put adds a record: bytes are those of before with the record appended.
+func (o *outputs) put(bytes []byte) {
+	o.bytes, o.ends = bytes, append(o.ends, len(bytes))
+}
+
+func (o *outputs) wait() bool { return len(o.ends) > 0 }
+
+// take appends the first record that waits to buf.
+func (o *outputs) take(buf []byte) []byte {
+	from := 0
+	if o.taken > 0 {
+		from = o.ends[o.taken-1]
+	}
+	buf = append(buf, o.bytes[from:o.ends[o.taken]]...)
+	if o.taken++; o.taken == len(o.ends) {
+		o.bytes, o.ends, o.taken = o.bytes[:0], o.ends[:0], 0
+	}
+	return buf
+}
 
 func cloneString(s string) string { return strings.Clone(s) }
 

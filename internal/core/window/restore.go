@@ -225,13 +225,13 @@ func (o *Operator) nextBlock(start int64) int {
 func (o *Operator) readBlock(start envelope.EventTime, value []byte) error {
 	// The start of a window that is cut at the beginning of time is no aligned one, but
 	// it lies in its own window all the same.
-	from, end := assign(start, o.size, o.offset)
-	if from != start {
+	window := o.grid.last(start)
+	if window.Start != start {
 		return errShape
 	}
 	p := o.panes[int64(start)]
 	if p == nil {
-		p = o.addPane(start, end)
+		p = o.addPane(start, window.End)
 	}
 	d := decoder{rest: value}
 	for n := 0; len(d.rest) > 0 && d.err == nil; n++ {

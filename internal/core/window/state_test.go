@@ -265,12 +265,16 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-func TestNewRefusesOtherWindows(t *testing.T) {
-	for _, kind := range []policy.WindowKind{policy.Hopping, policy.Session, policy.Calendar} {
+func TestNewRefusesWindowsThatCannotBe(t *testing.T) {
+	for want, spec := range map[string]policy.WindowSpec{
+		"above 0":            {Kind: policy.Tumbling},
+		"cannot start every": {Kind: policy.Hopping, Size: 1, Every: 2},
+		"no IANA time zone":  {Kind: policy.Calendar, Calendar: policy.CalendarDay, Zone: "Europe/Parris"},
+	} {
 		cfg := benchConfig()
-		cfg.Policy.Window.Kind = kind
-		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), string(kind)) {
-			t.Errorf("%s windows: %v", kind, err)
+		cfg.Policy.Window = spec
+		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", spec, err, want)
 		}
 	}
 }

@@ -25,11 +25,11 @@ func (o *Operator) Status() (w, wdata envelope.EventTime, partitions []Partition
 	return o.tracker.W(), o.tracker.Data(), o.tracker.Status()
 }
 
-// Find answers the window of key that holds t, if the operator holds it.
+// Find answers the window of key that holds t, if the operator holds it; of several
+// hopping windows the one that starts last.
 func (o *Operator) Find(key string, t envelope.EventTime) (OpenWindow, bool) {
 	number, ok := o.keys.find(key)
-	start, _ := assign(t, o.size, o.offset)
-	p := o.panes[int64(start)]
+	p := o.panes[int64(o.grid.last(t).Start)]
 	if !ok || p == nil {
 		return OpenWindow{}, false
 	}

@@ -34,6 +34,9 @@ func Decode(data []byte) (Record, error) {
 	case KindConflict:
 		what, rec.Conflict = "conflict", new(Conflict)
 		r.conflict(rec.Conflict)
+	case KindRefused:
+		what, rec.Refused = "refused", new(Refused)
+		r.refused(rec.Refused)
 	default:
 		return Record{}, fmt.Errorf("record: kind %d is unknown to this version", kind)
 	}
@@ -214,6 +217,25 @@ func (r *reader) conflict(c *Conflict) {
 			c.Rule = r.string()
 		case conflictFirst:
 			r.fill(c.First[:])
+		default:
+			r.unknown()
+		}
+	}
+}
+
+func (r *reader) refused(f *Refused) {
+	for r.next() {
+		switch r.field {
+		case refusedKey:
+			f.Key = r.string()
+		case refusedEpoch:
+			f.Epoch = r.uint()
+		case refusedAsOfSeq:
+			f.AsOf.Seq = r.uint()
+		case refusedAsOfIndex:
+			f.AsOf.Index = r.uint32()
+		case refusedWhy:
+			f.Why = r.string()
 		default:
 			r.unknown()
 		}

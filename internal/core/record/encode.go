@@ -82,6 +82,15 @@ func AppendConflict(dst []byte, c *Conflict) []byte {
 	return appendBytes(dst, conflictFirst, c.First[:])
 }
 
+// AppendRefused appends r as a record.
+func AppendRefused(dst []byte, r *Refused) []byte {
+	dst = appendText(append(dst, byte(KindRefused)), refusedKey, r.Key)
+	dst = appendUint(dst, refusedEpoch, r.Epoch)
+	dst = appendUint(dst, refusedAsOfSeq, r.AsOf.Seq)
+	dst = appendUint(dst, refusedAsOfIndex, uint64(r.AsOf.Index))
+	return appendText(dst, refusedWhy, r.Why)
+}
+
 func appendEvent(dst []byte, e *EventRef) []byte {
 	return appendMessage(dst, recordEvent, func(dst []byte) []byte {
 		dst = appendText(dst, eventSource, e.Source)

@@ -52,6 +52,12 @@ const (
 
 	conflictRule  = 2
 	conflictFirst = 3
+
+	refusedKey       = 1
+	refusedEpoch     = 2
+	refusedAsOfSeq   = 3
+	refusedAsOfIndex = 4
+	refusedWhy       = 5
 )
 
 // Enumerations count from 1 in the order of these functions; 0 is none.

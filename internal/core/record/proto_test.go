@@ -48,5 +48,6 @@ func TestBytesFollowThePublishedSchema(t *testing.T) {
 		}
 		check(t, "Late", record.AppendLate(nil, &record.Late{Event: drawEvent(t), Window: r.Window, W: r.Watermark.At, None: true})[1:])
 		check(t, "Conflict", record.AppendConflict(nil, &record.Conflict{Event: drawEvent(t), Rule: r.Cause})[1:])
+		check(t, "Refused", record.AppendRefused(nil, &record.Refused{Key: r.Key, Epoch: r.Revision, AsOf: drawEvent(t).Place, Why: r.Cause})[1:])
 	})
 }

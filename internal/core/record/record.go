@@ -22,7 +22,7 @@ const (
 	KindProposal Kind = 1 // a revision proposed for acceptance
 	KindLate     Kind = 2 // an (event, window) pair that was TOO_LATE
 	KindConflict Kind = 3 // an event whose id is taken by another payload
-	KindRefused  Kind = 4 // answer to a REOPEN (reserved)
+	KindRefused  Kind = 4 // answer to a REOPEN that changed nothing
 )
 
 // Place is where a record of the events journal stands.
@@ -60,6 +60,22 @@ type Conflict struct {
 	First [16]byte // first 16 bytes of the digest of the event that stays
 }
 
+// Why a REOPEN was refused.
+const (
+	RefusedEpoch    = "epoch"    // a reconciler of a higher epoch was seen
+	RefusedReopened = "reopened" // the key had a REOPEN behind AsOf
+	RefusedStale    = "stale"    // ingestNow moved 60 s or more since AsOf
+	RefusedParts    = "parts"    // a part is missing, or not what follows
+)
+
+// Refused answers a REOPEN: it changed nothing, and its author starts again.
+type Refused struct {
+	Key   string
+	Epoch uint64 // of the REOPEN
+	AsOf  Place  // of the REOPEN
+	Why   string
+}
+
 // Record is one decoded record: exactly one of the pointers is set.
 type Record struct {
 	// Proposal lacks what Static.Fill sets: stream, job, generation and its digest,
@@ -68,6 +84,7 @@ type Record struct {
 	Digest   revision.Digest // of the Proposal, as its author computed it
 	Late     *Late
 	Conflict *Conflict
+	Refused  *Refused
 }
 
 // Static is what all proposals of one windows journal have in common; records leave it out.

@@ -133,6 +133,15 @@ func TestLateAndConflictRoundTrip(t *testing.T) {
 		if rec, err := record.Decode(data); err != nil || !reflect.DeepEqual(rec.Conflict, conflict) || record.KindOf(data) != record.KindConflict {
 			t.Fatalf("got %+v, want %+v: %v", rec.Conflict, conflict, err)
 		}
+
+		refused := &record.Refused{
+			Key: conflict.Event.Key, Epoch: rapid.Uint64().Draw(t, "epoch"),
+			AsOf: conflict.Event.Place, Why: rapid.String().Draw(t, "why"),
+		}
+		data = record.AppendRefused(nil, refused)
+		if rec, err := record.Decode(data); err != nil || !reflect.DeepEqual(rec.Refused, refused) || record.KindOf(data) != record.KindRefused {
+			t.Fatalf("got %+v, want %+v: %v", rec.Refused, refused, err)
+		}
 	})
 }
 
@@ -144,7 +153,6 @@ func TestDecodeRefuses(t *testing.T) {
 	}{
 		"nothing":         {nil, "empty"},
 		"unknown kind":    {[]byte{9}, "kind 9 is unknown"},
-		"reserved kind":   {[]byte{byte(record.KindRefused)}, "kind 4 is unknown"},
 		"cut off":         {good[:len(good)-1], "ends inside a field"},
 		"no digest":       {good[:len(good)-35], "carries no digest"},
 		"unknown field":   {append(slices.Clone(good), 0xf8, 0x01, 1), "field 31 is unknown"},
@@ -186,6 +194,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(record.AppendProposal(nil, example(), example().ComputeDigest()))
 	f.Add(record.AppendLate(nil, &record.Late{Event: record.EventRef{Source: "shop", ID: "1"}, None: true}))
 	f.Add(record.AppendConflict(nil, &record.Conflict{Event: record.EventRef{Source: "shop", ID: "1"}, Rule: "other-digest"}))
+	f.Add(record.AppendRefused(nil, &record.Refused{Key: "eu", Epoch: 3, AsOf: record.Place{Seq: 7, Index: 1}, Why: record.RefusedStale}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		first, err := record.Decode(data)
 		if err != nil {
@@ -207,6 +216,8 @@ func encode(rec record.Record) []byte {
 		return record.AppendProposal(nil, rec.Proposal, rec.Digest)
 	case rec.Late != nil:
 		return record.AppendLate(nil, rec.Late)
+	case rec.Refused != nil:
+		return record.AppendRefused(nil, rec.Refused)
 	}
 	return record.AppendConflict(nil, rec.Conflict)
 }

@@ -50,6 +50,7 @@ func (p *pair) gapped(f *envelope.Frame, gaps []envelope.Gap, all bool, what str
 	p.tb.Helper()
 	p.seq++
 	p.op.BeginFrame(p.seq, f)
+	p.enter(p.seq, f)
 	for i := range f.Records {
 		for err := p.op.Apply(i, &f.Records[i]); err != nil; err = p.op.Apply(i, &f.Records[i]) {
 			var missing *window.MissingFramesError

@@ -205,14 +205,14 @@ func TestRestoresChangeNothing(t *testing.T) {
 			if !rapid.Bool().Draw(rt, "restore") {
 				return op
 			}
-			return snapshot(t, op, cfg, pairs)
+			return checkpoint(t, op, cfg, pairs)
 		})
 		if !slices.EqualFunc(got, want, bytes.Equal) {
 			rt.Fatalf("%d records after restores, %d without, or others", len(got), len(want))
 		}
 		// What Deltas add up to is what one Delta of the undisturbed operator holds.
-		snapshot(t, restored, cfg, pairs)
-		snapshot(t, plain, cfg, stored)
+		checkpoint(t, restored, cfg, pairs)
+		checkpoint(t, plain, cfg, stored)
 		for key, value := range stored {
 			if key[0] != 'k' && key[0] != 'w' && key[0] != 'i' && !bytes.Equal(pairs[key], value) {
 				rt.Fatalf("pair %q differs", key)

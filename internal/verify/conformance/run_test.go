@@ -23,20 +23,7 @@ type mode struct {
 }
 
 func TestTraces(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no traces: %v", err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tr, err := trace.Parse(filepath.Base(file), string(text))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+	for _, tr := range traces(t) {
 		for name, m := range map[string]mode{"straight": {}, "restored": {restore: true}, "repeated": {repeat: true}} {
 			if m.repeat && tr.NoDup {
 				continue
@@ -46,63 +33,151 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// runner feeds one trace to one operator.
-type runner struct {
-	t     *testing.T
-	trace *trace.Trace
-	mode  mode
-	cfg   window.Config
-	op    *window.Operator
-	pairs map[string][]byte // what Deltas left behind
-	seq   uint64
-}
-
-func newRunner(t *testing.T, tr *trace.Trace, m mode) *runner {
-	cfg := window.Config{Stream: tr.Stream, Policy: tr.Policy, PolicyDigest: "digest", Partition: 0}
-	op, err := window.New(cfg)
+// traces reads every trace of testdata, those found by random search included.
+func traces(t *testing.T) (out []*trace.Trace) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no traces: %v", err)
+	}
+	found, err := filepath.Glob("testdata/found/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &runner{t: t, trace: tr, mode: m, cfg: cfg, op: op, pairs: map[string][]byte{}}
+	for _, file := range append(files, found...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := trace.Parse(filepath.Base(file), string(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, tr)
+	}
+	return out
+}
+
+// runner feeds one trace to one operator, and to the oracle beside it.
+type runner struct {
+	*pair
+	t      *testing.T
+	trace  *trace.Trace
+	mode   mode
+	cfg    window.Config
+	pairs  map[string][]byte // what Deltas left behind
+	places map[int]*snapshot // number of frames → what was published there
+}
+
+func newRunner(t *testing.T, tr *trace.Trace, m mode) *runner {
+	return &runner{
+		pair: newPair(t, tr.Stream, tr.Policy), t: t, trace: tr, mode: m, pairs: map[string][]byte{}, places: map[int]*snapshot{},
+		cfg: window.Config{Stream: tr.Stream, Policy: tr.Policy, PolicyDigest: "digest", Partition: 0},
+	}
 }
 
 func (r *runner) run() {
-	for _, f := range r.trace.Frames {
-		r.seq++
-		r.restore()
-		if r.op.BeginFrame(r.seq, f.Envelope) == f.Skipped {
-			r.t.Fatalf("line %d: frame skipped: %v, want %v", f.Line, !f.Skipped, f.Skipped)
+	for i, f := range r.trace.Frames {
+		if slices.Contains(slices.Collect(maps.Values(r.trace.Places)), i) {
+			r.places[i] = r.snapshot()
 		}
-		if f.Skipped {
-			continue
+		envelopes := r.envelopes(f)
+		for _, part := range envelopes[:len(envelopes)-1] {
+			r.restart()
+			r.frame(part, fmt.Sprintf("line %d, a part", f.Line))
 		}
-		for i := range f.Steps {
-			if r.restore() && !r.op.BeginFrame(r.seq, f.Envelope) {
-				r.t.Fatalf("line %d: the open frame is skipped after a restore", f.Line)
-			}
-			if !r.step(&f.Steps[i], i, &f.Envelope.Records[i]) {
-				return
-			}
-		}
-		r.op.EndFrame()
-		if want := (revision.InputPosition{Seq: r.seq + 1}); r.op.Position() != want {
-			r.t.Fatalf("line %d: position %+v, want %+v", f.Line, r.op.Position(), want)
+		if !r.steps(f, envelopes[len(envelopes)-1]) {
+			return
 		}
 		r.repeat(f)
 	}
 }
 
-// restore replaces the operator by one restored from its snapshot.
-func (r *runner) restore() bool {
+// envelopes answers the frame with its REOPEN made, and the frames of earlier parts before it.
+func (r *runner) envelopes(f *trace.Frame) []*envelope.Frame {
+	made := *f.Envelope
+	made.Records = slices.Clone(made.Records)
+	var out []*envelope.Frame
+	for i := range f.Steps {
+		want := f.Steps[i].Reopen
+		if want == nil {
+			continue
+		}
+		all := parts(r.wanted(want), want.Parts)
+		for _, part := range all[:len(all)-1] {
+			head := made
+			head.Writer, head.Number, head.Records = "", 0, []envelope.Record{body(r.t, part)}
+			out = append(out, &head)
+		}
+		made.Records[i] = body(r.t, all[len(all)-1])
+	}
+	return append(out, &made)
+}
+
+// wanted answers what a reopen line asks for.
+func (r *runner) wanted(want *trace.Reopen) *envelope.Reopen {
+	s := r.snapshot()
+	if want.AsOf != "" {
+		s = r.places[r.trace.Places[want.AsOf]]
+	}
+	var add, withdraw []journalPlace
+	for _, ref := range want.Add {
+		add = append(add, r.find(want.Key, ref.Source, ref.ID))
+	}
+	for _, ref := range want.Withdraw {
+		withdraw = append(withdraw, r.find(want.Key, ref.Source, ref.ID))
+	}
+	reopen := r.reopen(s, want.Epoch, want.Key, add, withdraw)
+	if !want.Auto {
+		reopen.Restore, reopen.Retracted = nil, nil
+	}
+	if want.Other {
+		reopen.PolicyGeneration = "other@1"
+	}
+	return reopen
+}
+
+// steps takes the records of a frame in, one by one; false ends the trace.
+func (r *runner) steps(f *trace.Frame, e *envelope.Frame) bool {
+	r.seq++
+	r.restart()
+	if r.op.BeginFrame(r.seq, e) == f.Skipped {
+		r.t.Fatalf("line %d: frame skipped: %v, want %v", f.Line, !f.Skipped, f.Skipped)
+	}
+	if f.Skipped {
+		return true
+	}
+	r.enter(r.seq, e)
+	for i := range f.Steps {
+		if r.restart() && !r.op.BeginFrame(r.seq, e) {
+			r.t.Fatalf("line %d: the open frame is skipped after a restore", f.Line)
+		}
+		if !r.step(&f.Steps[i], i, &e.Records[i]) {
+			return false
+		}
+	}
+	r.op.EndFrame()
+	if want := (revision.InputPosition{Seq: r.seq + 1}); r.op.Position() != want {
+		r.t.Fatalf("line %d: position %+v, want %+v", f.Line, r.op.Position(), want)
+	}
+	if err := r.oracle.Frame(r.seq, e, -1); err != nil {
+		r.t.Fatalf("line %d: oracle: %v", f.Line, err)
+	}
+	r.compare(fmt.Sprintf("line %d", f.Line))
+	return true
+}
+
+// restart replaces the operator by one restored from its checkpoint.
+func (r *runner) restart() bool {
 	if !r.mode.restore {
 		return false
 	}
 	r.t.Helper()
-	r.op = snapshot(r.t, r.op, r.cfg, r.pairs)
+	r.op = checkpoint(r.t, r.op, r.cfg, r.pairs)
 	return true
 }
 
-func snapshot(t testing.TB, op *window.Operator, cfg window.Config, pairs map[string][]byte) *window.Operator {
+func checkpoint(t testing.TB, op *window.Operator, cfg window.Config, pairs map[string][]byte) *window.Operator {
 	t.Helper()
 	if err := op.Delta(func(key, value []byte) error {
 		if value == nil {
@@ -140,10 +215,11 @@ func (r *runner) step(s *trace.Step, index int, rec *envelope.Record) bool {
 	if err != nil {
 		r.t.Fatalf("line %d: %v", s.Line, err)
 	}
-	out := drain(r.t, r.op)
+	out := r.take()
 	for i, data := range out {
+		got := r.show(data)
 		if i >= len(s.Expect) {
-			r.t.Fatalf("line %d: output %d is not expected: %s", s.Line, i+1, show(r.t, data))
+			r.t.Fatalf("line %d: output %d is not expected: %s", s.Line, i+1, got)
 		}
 		e := s.Expect[i]
 		if r.mode.repeat { // sequences move when frames are added
@@ -151,8 +227,8 @@ func (r *runner) step(s *trace.Step, index int, rec *envelope.Record) bool {
 			delete(e.Attrs, "first")
 			delete(e.Attrs, "last")
 		}
-		if diff := compare(e, show(r.t, data)); diff != "" {
-			r.t.Fatalf("line %d: %s\n got %s", e.Line, diff, show(r.t, data))
+		if diff := compare(e, got); diff != "" {
+			r.t.Fatalf("line %d: %s\n got %s", e.Line, diff, got)
 		}
 	}
 	if len(out) < len(s.Expect) {
@@ -191,14 +267,19 @@ func (r *runner) repeat(f *trace.Frame) {
 		conflict := len(f.Steps[i].Expect) > 0 && f.Steps[i].Expect[0].Kind == "conflict"
 		r.seq++
 		r.op.BeginFrame(r.seq, &again)
+		r.enter(r.seq, &again)
 		if err := r.op.Apply(0, &rec); err != nil {
 			r.t.Fatalf("line %d, repeated: %v", f.Steps[i].Line, err)
 		}
-		out := drain(r.t, r.op)
+		out := r.take()
 		if len(out) > 1 || conflict != (len(out) == 1) {
 			r.t.Fatalf("line %d, repeated: %d outputs", f.Steps[i].Line, len(out))
 		}
 		r.op.EndFrame()
+		if err := r.oracle.Frame(r.seq, &again, -1); err != nil {
+			r.t.Fatalf("line %d, repeated: oracle: %v", f.Steps[i].Line, err)
+		}
+		r.compare(fmt.Sprintf("line %d, repeated", f.Steps[i].Line))
 	}
 }
 
@@ -212,7 +293,7 @@ func show(t testing.TB, data []byte) map[string]string {
 	switch {
 	case rec.Late != nil:
 		l := rec.Late
-		return map[string]string{"": "late", "id": l.Event.ID, "key": l.Event.Key, "win": interval(l.Window), "w": instant(l.W)}
+		return map[string]string{"": "late", "id": l.Event.ID, "key": l.Event.Key, "win": interval(l.Window), "w": instant(l.W), "none": yes(l.None)}
 	case rec.Conflict != nil:
 		return map[string]string{"": "conflict", "id": rec.Conflict.Event.ID, "key": rec.Conflict.Event.Key, "rule": rec.Conflict.Rule}
 	}
@@ -231,8 +312,43 @@ func show(t testing.TB, data []byte) map[string]string {
 		"firing": string(p.Firing), "state": string(p.State), "cause": p.Cause, "origin": origins[p.Origin],
 		"changed": yes(p.ValueChanged), "value": fieldText(p.Value), "delta": fieldText(p.Delta), "events": fmt.Sprint(p.Inputs.Events),
 		"first": fmt.Sprint(p.Inputs.First), "last": fmt.Sprint(p.Inputs.Last), "offsets": offsetText(p.Inputs.Offsets),
-		"w": instant(p.Watermark.At), "data": instant(p.Watermark.Data),
+		"w": instant(p.Watermark.At), "data": instant(p.Watermark.Data), "result": orElse(p.ResultID, "-"),
 	}
+}
+
+// show is show, with the windows of what is superseded.
+func (r *runner) show(data []byte) map[string]string {
+	out := show(r.t, data)
+	rec, err := record.Decode(data)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if p := rec.Proposal; p != nil {
+		out["supersedes"], out["supersededBy"] = r.names.list(p.Supersedes), r.names.of(p.SupersededBy)
+	}
+	return out
+}
+
+// names answers the windows of projections.
+type names map[string]revision.Window
+
+func (n names) of(projection string) string {
+	w, known := n[projection]
+	switch {
+	case projection == "":
+		return "-"
+	case !known:
+		return "unknown projection " + projection
+	}
+	return "[" + interval(w) + ")"
+}
+
+func (n names) list(supersedes []revision.Supersession) string {
+	var out string
+	for _, s := range supersedes {
+		out += n.of(s.ProjectionID)
+	}
+	return orElse(out, "-")
 }
 
 func yes(b bool) string {
@@ -298,15 +414,32 @@ func normal(name, text string) (string, error) {
 		t, err := trace.Time(text)
 		return instant(t), err
 	case "win":
-		from, to, ok := strings.Cut(strings.Trim(text, "[)"), ",")
-		start, err := trace.Time(from)
-		end, err2 := trace.Time(to)
-		if !ok || err != nil || err2 != nil {
-			return "", fmt.Errorf("%q is no window", text)
+		return normalWindow(text)
+	case "supersedes", "supersededBy":
+		if text == "-" {
+			return text, nil
 		}
-		return interval(revision.Window{Start: start, End: end}), nil
+		var out string
+		for _, one := range strings.Split(strings.TrimSuffix(text, ")"), ")") {
+			w, err := normalWindow(one)
+			if err != nil {
+				return "", err
+			}
+			out += "[" + w + ")"
+		}
+		return out, nil
 	}
 	return text, nil
+}
+
+func normalWindow(text string) (string, error) {
+	from, to, ok := strings.Cut(strings.Trim(text, "[)"), ",")
+	start, err := trace.Time(from)
+	end, err2 := trace.Time(to)
+	if !ok || err != nil || err2 != nil {
+		return "", fmt.Errorf("%q is no window", text)
+	}
+	return interval(revision.Window{Start: start, End: end}), nil
 }
 
 // check compares what the operator answers of itself.

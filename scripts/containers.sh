@@ -27,6 +27,10 @@ say() { printf '\n-- %s (%ss)\n' "$1" "$SECONDS"; }
 # containers of a service, one id a line
 ids() { "${compose[@]}" ps -q "$1"; }
 
+# first and last read to the end: a writer that is cut off would fail the script.
+first() { ids "$1" | sed -n 1p; }
+last() { ids "$1" | sed -n '$p'; }
+
 # healthy waits until every instance of every service is.
 healthy() {
   for service in nats ingest windower projector; do
@@ -61,16 +65,16 @@ bin/tidemark send examples/flights/flights-20k.jsonl.gz --stream flights --sourc
 sender=$!
 network=${COMPOSE_PROJECT_NAME}_default
 for service in windower projector ingest; do
-  victim=$(ids "$service" | head -1)
+  victim=$(first "$service")
   docker kill "$victim" >/dev/null
-  other=$(ids "$service" | tail -1)
+  other=$(last "$service")
   docker pause "$other" >/dev/null
   sleep 2 # frozen longer than a heartbeat
   docker unpause "$other" >/dev/null
   bring >/dev/null 2>&1
   echo "$service: one killed, the other frozen for 2 s"
 done
-cut=$(ids windower | tail -1)
+cut=$(last windower)
 docker network disconnect "$network" "$cut"
 sleep 2 # cut off longer than a heartbeat
 docker network connect "$network" "$cut"
@@ -85,7 +89,7 @@ bin/tidemark verify flights
 
 say "SIGTERM drains within 20 s"
 for service in windower projector ingest; do
-  id=$(ids "$service" | head -1)
+  id=$(first "$service")
   before=$SECONDS
   docker stop --time 25 "$id" >/dev/null
   code=$(docker inspect --format '{{.State.ExitCode}}' "$id")

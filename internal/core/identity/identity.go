@@ -84,16 +84,21 @@ func Effect(effectType, logicalWindowID, businessSubject string) string {
 func SessionResult(key, ruleVersion string, members []string) string {
 	sorted := slices.Clone(members)
 	slices.Sort(sorted)
-	sorted = slices.Compact(sorted)
-
 	var room [scratch]byte
-	in := append(room[:0], key...)
+	id, _ := SortedSessionResult(room[:0], key, ruleVersion, slices.Compact(sorted))
+	return id
+}
+
+// SortedSessionResult answers what SessionResult does for members that are sorted and
+// distinct. It builds its input in in, which it answers to be used again.
+func SortedSessionResult(in []byte, key, ruleVersion string, members []string) (id string, room []byte) {
+	in = append(in, key...)
 	in = append(append(in, '|'), ruleVersion...)
-	for _, member := range sorted {
+	for _, member := range members {
 		in = strconv.AppendInt(append(in, '|'), int64(utf8.RuneCountInString(member)), 10)
 		in = append(append(in, ':'), member...)
 	}
-	return hexText(in)
+	return hexText(in), in
 }
 
 // EventHash answers the first 16 bytes of SHA-256("<len>:<source>|<len>:<id>"): what an

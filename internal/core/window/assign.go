@@ -28,6 +28,8 @@ func newAssigner(w policy.WindowSpec) (assigner, error) {
 		var err error
 		a.calendar, err = newCalendar(w.Calendar, w.Zone)
 		return a, err
+	case policy.Session: // an event's own stretch, see sessions
+		a.size, a.every = int64(w.Gap), int64(w.Gap)
 	default:
 		return a, fmt.Errorf("this version does not compute %s windows", w.Kind)
 	}

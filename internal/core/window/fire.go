@@ -31,7 +31,12 @@ func (o *Operator) applyMark(m *envelope.Mark) error {
 	}
 	o.trackerChanged = true
 	o.tracker.Take(m, o.frame.time)
+	o.now = max(o.now, m.IngestNow)
 	w := o.tracker.W()
+	if o.sessions != nil {
+		o.sessions.mark(o.w)
+		return nil
+	}
 	if w == o.w && o.dirty == 0 {
 		o.settleMark()
 		return nil
@@ -108,6 +113,9 @@ func (o *Operator) settleMark() {
 		n++
 	}
 	o.order = slices.Delete(o.order, 0, n)
+	if o.sessions != nil {
+		o.sessions.settle()
+	}
 	o.ids.sweep(o.w)
 }
 

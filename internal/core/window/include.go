@@ -16,6 +16,9 @@ func (o *Operator) include(a *arrival) error {
 	if !a.keyKnown {
 		a.key, a.keyKnown = o.keys.intern(a.ev.Key), true
 	}
+	if o.sessions != nil {
+		return o.sessions.include(a)
+	}
 	in := o.input(a, a.ev.ID)
 	for _, window := range a.windows[a.refused:] {
 		p := o.paneFor(window)
@@ -60,6 +63,9 @@ func (o *Operator) add(a *arrival, p *pane, place int, in *aggregate.Input) erro
 // the retraction: they took the target, which came before. The retraction repeats the
 // target's data, so its values are the target's.
 func (o *Operator) exclude(a *arrival, target [16]byte) error {
+	if o.sessions != nil {
+		return o.sessions.exclude(a, target)
+	}
 	in := o.input(a, a.ev.Withdraws)
 	for _, window := range a.windows[a.refused:] {
 		p := o.paneFor(window)

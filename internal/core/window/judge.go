@@ -62,7 +62,9 @@ func (o *Operator) judge(ev *envelope.Event) error {
 // assign finds the windows of an arrival and which of them refuse it. The watermark passes
 // the earlier ones first.
 func (o *Operator) assign(a *arrival) {
-	if p := o.last; p != nil && o.grid.single() && p.start <= a.time && a.time < p.end {
+	if o.sessions != nil {
+		o.windows = append(o.windows[:0], revision.Window{Start: a.time, End: a.time.Add(o.sessions.gap)})
+	} else if p := o.last; p != nil && o.grid.single() && p.start <= a.time && a.time < p.end {
 		o.windows = append(o.windows[:0], revision.Window{Start: p.start, End: p.end})
 	} else {
 		o.windows = o.grid.appendAll(o.windows[:0], a.time)

@@ -43,6 +43,9 @@ type Operator struct {
 	dirty   int     // windows whose correction waits
 	removed []removedPane
 
+	sessions *sessions           // of a policy with session windows, else nil: there are no panes then
+	now      envelope.IngestTime // the highest among the marks
+
 	seq, nextIndex uint64 // the open frame (0 = none) and the record to come in it
 	pos            revision.InputPosition
 	frame          frameView
@@ -99,6 +102,11 @@ func New(cfg Config) (*Operator, error) {
 		argument: make([]int, len(program)), trackerChanged: true,
 	}
 	o.setSources(p.Sources)
+	if p.Window.Kind == policy.Session {
+		if o.sessions, err = newSessions(o); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", p.PolicyGeneration(), err)
+		}
+	}
 	return o, nil
 }
 
@@ -169,6 +177,9 @@ func (o *Operator) view(f *envelope.Frame) {
 	o.frame.time = slices.Index(f.Extractors, o.cfg.Policy.Extractor)
 	for i := range o.program {
 		o.argument[i] = slices.Index(o.frame.values, o.program[i].Arg)
+	}
+	if o.sessions != nil {
+		o.sessions.view(o.frame.values)
 	}
 }
 
@@ -250,6 +261,11 @@ func (o *Operator) Next(buf []byte) (out []byte, more bool) {
 	switch {
 	case o.out.wait():
 		buf = o.out.take(buf)
+	case o.plan.active && o.sessions != nil:
+		if o.failed != nil { // the next group could not be made
+			return buf, false
+		}
+		buf = o.sessions.next(buf)
 	case o.plan.active:
 		if buf = o.fireNext(buf); o.failed != nil {
 			return buf, false

@@ -29,6 +29,9 @@ func (o *Operator) Status() (w, wdata envelope.EventTime, partitions []Partition
 // hopping windows the one that starts last.
 func (o *Operator) Find(key string, t envelope.EventTime) (OpenWindow, bool) {
 	number, ok := o.keys.find(key)
+	if o.sessions != nil {
+		return o.sessions.find(key, t)
+	}
 	p := o.panes[int64(o.grid.last(t).Start)]
 	if !ok || p == nil {
 		return OpenWindow{}, false
@@ -55,6 +58,9 @@ func (o *Operator) Find(key string, t envelope.EventTime) (OpenWindow, bool) {
 func (o *Operator) Sizes() (windows, ids, keys int) {
 	for _, p := range o.order {
 		windows += len(p.wins)
+	}
+	if o.sessions != nil {
+		windows = o.sessions.live
 	}
 	return windows, o.ids.live, o.keys.count()
 }

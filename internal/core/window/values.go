@@ -39,14 +39,19 @@ func (p *pane) keepValue(w *win, fields []revision.Field) {
 		p.compact()
 	}
 	w.valueAt = uint32(len(p.values))
+	p.values = appendFields(p.values, fields)
+	w.valueLen = uint32(len(p.values)) - w.valueAt
+}
+
+func appendFields(b []byte, fields []revision.Field) []byte {
 	for i := range fields {
 		head := uint64(len(fields[i].Text)) << 1
 		if fields[i].Quoted {
 			head |= 1
 		}
-		p.values = append(binary.AppendUvarint(p.values, head), fields[i].Text...)
+		b = append(binary.AppendUvarint(b, head), fields[i].Text...)
 	}
-	w.valueLen = uint32(len(p.values)) - w.valueAt
+	return b
 }
 
 // compact writes the values anew without what nobody refers to.

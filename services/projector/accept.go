@@ -47,17 +47,18 @@ type acceptor struct {
 	heads     map[string]projection.Current // heads looked up or moved since the claim
 	batch     batch
 	group     []proposal
-	entry     []item        // of the entry under way
-	missing   []string      // row keys of an entry whose heads must be looked up
-	ended     time.Time     // when the last commit was accepted
-	took      time.Duration // how long that took
+	verdicts  []projection.Verdict // on the group
+	entry     []item               // of the entry under way
+	missing   []string             // row keys of an entry whose heads must be looked up
+	ended     time.Time            // when the last commit was accepted
+	took      time.Duration        // how long that took
 	chain     journal.Chain
 }
 
 // newAcceptor goes on from what the view says was committed last. epoch is the claim's.
 func newAcceptor(p partition, static record.Static, v *view, w fenceWriter, epoch uint64, m *metrics) *acceptor {
 	a := &acceptor{
-		part: p, view: v, writer: w, build: newBuilder(static, p, epoch), metrics: m,
+		part: p, view: v, writer: w, build: newBuilder(static, p, v.order, epoch), metrics: m,
 		heads: map[string]projection.Current{},
 		batch: batch{firings: map[revision.Firing]int{}},
 	}
@@ -197,25 +198,31 @@ func (a *acceptor) lookUp() error {
 // a group that is complete is judged.
 func (a *acceptor) step(ctx context.Context, seq uint64, it *item) error {
 	if it.count != "" {
+		if len(a.group) > 0 {
+			return a.damaged(seq, int(it.index), "another record stands inside a supersession group")
+		}
 		a.count(it.count, 1)
-	} else {
-		a.group = append(a.group, it.proposal)
-		if it.proposal.open {
-			return nil
-		}
-		if err := a.settle(ctx, seq, it.index); err != nil {
-			return err
-		}
-	}
-	if len(a.group) == 0 {
 		a.position().Index = it.index + 1
+		return nil
 	}
+	a.group = append(a.group, it.proposal)
+	if it.proposal.open {
+		return nil
+	}
+	if err := a.settle(ctx, seq, it.index); err != nil {
+		return err
+	}
+	a.position().Index = it.index + 1
 	return nil
 }
 
 // settle judges a whole group and puts it into the batch, which is written first if the
-// group does not fit: groups are accepted whole or not at all.
+// group does not fit: groups are accepted whole or not at all. index is the place of the
+// group's last record.
 func (a *acceptor) settle(ctx context.Context, seq uint64, index uint32) error {
+	if why := brokenGroup(a.group); why != "" {
+		return a.damaged(seq, int(index), why)
+	}
 	if !a.batch.fits(a.group) {
 		if err := a.commit(ctx); err != nil {
 			return err
@@ -224,28 +231,53 @@ func (a *acceptor) settle(ctx context.Context, seq uint64, index uint32) error {
 	if !a.batch.fits(a.group) {
 		return a.damaged(seq, int(index), fmt.Sprintf("a supersession group of %d revisions is larger than one atomic batch", len(a.group)))
 	}
-	retired := a.view.at().Retired
-	for i := range a.group {
-		p := &a.group[i]
-		head := a.heads[p.change.key]
-		switch verdict := projection.Judge(head, p.judged, retired); {
-		case verdict.Damage():
-			return a.refused(seq, index, verdict, p, head)
-		case verdict == projection.WrongGeneration:
-			a.count(countWrong, 1)
-		case verdict == projection.DuplicateSame:
-			a.count(countDuplicate, 1)
-		default:
-			a.heads[p.change.key] = projection.Current{Revision: p.judged.Revision, Digest: p.judged.Digest}
-			a.batch.add(p)
-			a.count(countAccepted, 1)
-			a.next.Records++
-			a.next.RecordsDigest = link(a.next.RecordsDigest, p.judged.Digest)
-		}
+	verdict, err := a.judge(seq, index)
+	if err != nil {
+		return err
+	}
+	switch n := len(a.group); verdict {
+	case projection.WrongGeneration:
+		a.count(countWrong, n)
+	case projection.DuplicateSame:
+		a.count(countDuplicate, n)
+	default:
+		a.admit()
 	}
 	clear(a.group)
 	a.group = a.group[:0]
 	return nil
+}
+
+// judge answers the verdict on the group, which must be one and the same for all of it.
+func (a *acceptor) judge(seq uint64, index uint32) (projection.Verdict, error) {
+	retired := a.view.at().Retired
+	first := index + 1 - uint32(len(a.group))
+	a.verdicts = a.verdicts[:0]
+	for i := range a.group {
+		p := &a.group[i]
+		head := a.heads[p.change.key]
+		verdict := projection.Judge(head, p.judged, retired)
+		if verdict.Damage() {
+			return verdict, a.refused(seq, first+uint32(i), verdict, p, head)
+		}
+		a.verdicts = append(a.verdicts, verdict)
+	}
+	if i := mixed(a.verdicts); i > 0 {
+		return "", a.damaged(seq, int(first)+i, fmt.Sprintf("%s in a supersession group that begins with %s: it was accepted in part", a.verdicts[i], a.verdicts[0]))
+	}
+	return a.verdicts[0], nil
+}
+
+// admit puts the accepted group into the batch.
+func (a *acceptor) admit() {
+	for i := range a.group {
+		p := &a.group[i]
+		a.heads[p.change.key] = projection.Current{Revision: p.judged.Revision, Digest: p.judged.Digest}
+		a.batch.add(p)
+		a.next.RecordsDigest = link(a.next.RecordsDigest, p.judged.Digest)
+	}
+	a.count(countAccepted, len(a.group))
+	a.next.Records += uint64(len(a.group))
 }
 
 // close moves past a whole entry: only now its COMMIT's watermarks hold here too.

@@ -244,58 +244,6 @@ func TestRetiredGeneration(t *testing.T) {
 	}
 }
 
-// A supersession group moves to the next batch whole.
-func TestGroupIsNotSplit(t *testing.T) {
-	t.Parallel()
-	conn := connect(t)
-	p := newPartition(t, conn, 1)
-	a := newAuthor(t, conn, p, staticOf(p))
-	n := newNode(t, conn, p, t.TempDir())
-	defer n.closeView()
-	ctx := testContext(t)
-	old := make([][]byte, 300)
-	for i := range old {
-		old[i] = a.propose("account", base+envelope.EventTime(i)*hour, 1)
-	}
-	a.write(base+300*hour, old...)
-	var records [][]byte
-	for i := range 900 {
-		records = append(records, a.propose(fmt.Sprintf("b%04d", i), base, 1))
-	}
-	for i := range old {
-		r := a.revision("account", base+envelope.EventTime(i)*hour, 0, func(r *revision.Revision) {
-			r.Op, r.Value, r.SupersededBy = revision.Retract, nil, strings.Repeat("cd", 32)
-		})
-		records = append(records, a.record(r))
-	}
-	records = append(records, a.record(a.revision("account", base-hour, 300, func(r *revision.Revision) {
-		r.Window.End = base + 300*hour
-		r.Supersedes = []revision.Supersession{{ProjectionID: strings.Repeat("ef", 32), Revision: 2}}
-	})))
-	seq := a.write(base+300*hour, records...)
-	stop := n.own(ctx)
-	n.awaitWindows(seq)
-	must(t, stop())
-
-	grouper := journal.NewBatchGrouper(subject.RevisionsStream(p.stream), p.fence())
-	must(t, journal.ReadRange(ctx, conn.JS, subject.RevisionsStream(p.stream), 0, 1, 1<<62, func(m journal.Msg) error {
-		b, err := grouper.Add(m)
-		if b == nil || err != nil {
-			return err
-		}
-		members := 0
-		for _, m := range b.Messages {
-			if strings.Contains(string(m.Data), `"supersededBy"`) || strings.Contains(string(m.Data), `"supersedes":[{`) {
-				members++
-			}
-		}
-		if members != 0 && members != 301 {
-			t.Errorf("the batch at sequence %d holds %d of 301 members of the group", b.FenceSeq, members)
-		}
-		return nil
-	}, p.revisions(), p.fence()))
-}
-
 // readEntry answers the bytes of one windows entry.
 func readEntry(t testing.TB, conn *natsio.Conn, p partition, seq uint64) (data []byte) {
 	t.Helper()
@@ -385,7 +333,7 @@ func TestViewIsRebuilt(t *testing.T) {
 	}
 	owner.closeView()
 
-	v, err := openView(owner.file, "orders/hourly@1/77", clock.System(), flushAfter) // as if copied there
+	v, err := openView(owner.file, "orders/hourly@1/77", byWindow, clock.System(), flushAfter) // as if copied there
 	must(t, err)
 	if v.aside == nil || v.at().Fence != 0 {
 		t.Fatalf("the view of another partition is taken: aside %v, place %+v", v.aside, v.at())

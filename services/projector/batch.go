@@ -32,7 +32,7 @@ func (b *batch) add(p *proposal) {
 	b.messages = append(b.messages, p.message)
 	b.changes = append(b.changes, p.change)
 	b.bytes += p.size
-	b.firings[p.firing]++
+	b.firings[p.revision.Firing]++
 }
 
 func (b *batch) reset() {

@@ -105,7 +105,7 @@ func (f *follower) rows(b *journal.Batch) ([]change, error) {
 		chain = link(chain, digest)
 		value := make([]byte, rowHeader, rowHeader+len(m.Data))
 		putRowHeader(value, r, digest)
-		rows[i] = change{key: string(appendRowKey(nil, r.Key, r.Window)), value: append(value, m.Data...)}
+		rows[i] = change{key: string(f.view.order.rowKey(nil, r.Key, r.Window)), value: append(value, m.Data...)}
 		judged[i] = projection.Proposal{Revision: r.Revision, Digest: digest, Predecessor: r.Predecessor}
 		keys[i] = rows[i].key
 	}

@@ -127,15 +127,20 @@ func newAuthor(t testing.TB, conn *natsio.Conn, p partition, static record.Stati
 	return a
 }
 
-// revision answers the next revision of a window; change may bend it.
+// revision answers the next revision of an hour; change may bend it.
 func (a *author) revision(key string, start envelope.EventTime, orders int, change func(*revision.Revision)) *revision.Revision {
+	return a.next(key, revision.Window{Start: start, End: start + hour}, orders, change)
+}
+
+// next answers the next revision of a window; change may bend it.
+func (a *author) next(key string, w revision.Window, orders int, change func(*revision.Revision)) *revision.Revision {
 	r := &revision.Revision{
-		Key: key, Window: revision.Window{Start: start, End: start + hour}, Op: revision.Upsert, Revision: 1,
+		Key: key, Window: w, Op: revision.Upsert, Revision: 1,
 		State: revision.OnTimeEmitted, Firing: revision.FiringOnTime, ValueChanged: true,
 		Value:     []revision.Field{{Name: "orders", Text: fmt.Sprint(orders)}, {Name: "revenue", Text: fmt.Sprintf("%d.50", orders), Quoted: true}},
 		Delta:     []revision.Field{{Name: "orders", Text: fmt.Sprint(orders)}, {Name: "revenue", Text: fmt.Sprintf("%d.50", orders), Quoted: true}},
 		Inputs:    revision.Inputs{Partition: a.part.number, First: 1, Last: 2, Events: uint64(orders), IDDigest: [16]byte{1}},
-		Watermark: revision.Watermark{At: start + hour, Data: start + hour}, Cause: revision.CauseOnTime,
+		Watermark: revision.Watermark{At: w.End, Data: w.End}, Cause: revision.CauseOnTime,
 	}
 	if head := a.heads[headKey(r)]; head != nil {
 		r.Revision, r.Predecessor = head.Revision+1, head
@@ -159,6 +164,33 @@ func (a *author) record(r *revision.Revision) []byte {
 	digest := r.ComputeDigest()
 	a.heads[headKey(r)] = &revision.Predecessor{Revision: r.Revision, Digest: digest}
 	return record.AppendProposal(nil, r, digest)
+}
+
+// retract answers the retraction of a window; by names what replaces it, "" = nothing.
+func (a *author) retract(key string, w revision.Window, by string) *revision.Revision {
+	return a.next(key, w, 0, func(r *revision.Revision) {
+		r.Op, r.Value, r.Delta, r.Inputs.Events, r.SupersededBy = revision.Retract, nil, nil, 0, by
+	})
+}
+
+// supersede answers the revisions of a group: gone become one session.
+func (a *author) supersede(key string, gone []revision.Window, to revision.Window, orders int) []*revision.Revision {
+	last := a.next(key, to, orders, nil)
+	var group []*revision.Revision
+	for _, w := range gone {
+		r := a.retract(key, w, last.ProjectionID)
+		last.Supersedes = append(last.Supersedes, revision.Supersession{ProjectionID: r.ProjectionID, Revision: r.Revision})
+		group = append(group, r)
+	}
+	return append(group, last)
+}
+
+// records answers the records of revisions.
+func (a *author) records(list ...*revision.Revision) (out [][]byte) {
+	for _, r := range list {
+		out = append(out, a.record(r))
+	}
+	return out
 }
 
 // late answers the record of a refused pair.
@@ -257,7 +289,7 @@ func (n *node) awaitWindows(seq uint64) revision.Commit {
 // dump answers the logical content of a view's file, which is closed.
 func dump(t testing.TB, path string) string {
 	t.Helper()
-	v, err := readView(path, clock.System(), flushAfter)
+	v, err := readView(path, byWindow, clock.System(), flushAfter)
 	must(t, err)
 	defer v.store.Close()
 	return contents(t, v)
@@ -267,10 +299,11 @@ func dump(t testing.TB, path string) string {
 func contents(t testing.TB, v *view) string {
 	t.Helper()
 	var out strings.Builder
-	must(t, v.scan(nil, nil, func(key, value []byte) ([]byte, bool, error) {
+	_, err := v.scan(nil, nil, func(key, value []byte) ([]byte, bool, error) {
 		fmt.Fprintf(&out, "%x=%x\n", key, value)
 		return nil, true, nil
-	}))
+	})
+	must(t, err)
 	at := v.at()
 	commit := at.Commit
 	at.Commit = nil

@@ -68,7 +68,7 @@ func (q *query) past(j *job, m journal.Msg, given map[string]uint64, p *page) (f
 	if err != nil {
 		return false, err
 	}
-	if r.Window.Start < q.from || r.Window.Start >= q.to {
+	if !q.covers(j, r.Window) {
 		return false, nil
 	}
 	u := j.units[partitionOf(r.Key, len(j.units))]
@@ -76,7 +76,7 @@ func (q *query) past(j *job, m journal.Msg, given map[string]uint64, p *page) (f
 	if v == nil {
 		return false, httpx.Error{Code: codeStarting, Message: "the view of " + u.part.String() + " is not open", Hint: "ask again in a moment"}
 	}
-	rowKey := string(appendRowKey(nil, r.Key, r.Window))
+	rowKey := string(v.order.rowKey(nil, r.Key, r.Window))
 	var accepted uint64
 	if err := v.heads([]string{rowKey}, func(_ string, head projection.Current) { accepted = head.Revision }); err != nil {
 		return false, err

@@ -18,8 +18,9 @@ type proposal struct {
 	change  change
 	message journal.Message
 	judged  projection.Proposal
-	firing  revision.Firing
-	size    int // of the message in a batch, bytes
+	// revision is what was proposed, read-only: the group is judged by it.
+	revision *revision.Revision
+	size     int // of the message in a batch, bytes
 	// open tells that the proposal belongs to a supersession group that goes on after
 	// it: retractions come first, the projection that replaces them closes the group.
 	open bool
@@ -29,6 +30,7 @@ type proposal struct {
 // in one arena, because a fresh allocation for every revision is what would dominate.
 type builder struct {
 	static record.Static
+	order  rowOrder
 	stream string // of revisions
 	prefix string // of a revision's subject
 	epoch  uint64
@@ -37,9 +39,9 @@ type builder struct {
 	key    []byte
 }
 
-func newBuilder(static record.Static, p partition, epoch uint64) *builder {
+func newBuilder(static record.Static, p partition, order rowOrder, epoch uint64) *builder {
 	return &builder{
-		static: static, stream: subject.RevisionsStream(p.stream), prefix: p.revisionPrefix(), epoch: epoch,
+		static: static, order: order, stream: subject.RevisionsStream(p.stream), prefix: p.revisionPrefix(), epoch: epoch,
 		header: nats.Header{subject.HeaderSchema: []string{revision.Schema}},
 	}
 }
@@ -70,13 +72,13 @@ func (b *builder) build(r *record.Record) (proposal, error) {
 	b.arena = rev.AppendJSON(b.arena)
 	value := b.arena[start:len(b.arena):len(b.arena)]
 	putRowHeader(value, rev, digest)
-	b.key = appendRowKey(b.key[:0], rev.Key, rev.Window)
+	b.key = b.order.rowKey(b.key[:0], rev.Key, rev.Window)
 	p := proposal{
-		change:  change{key: string(b.key), value: value},
-		message: journal.Message{Subject: b.prefix + subject.Escape(rev.Key), Header: b.header, Data: rowJSON(value)},
-		judged:  projection.Proposal{Revision: rev.Revision, Digest: digest, Predecessor: rev.Predecessor},
-		firing:  rev.Firing,
-		open:    rev.Op == revision.Retract && rev.SupersededBy != "",
+		change:   change{key: string(b.key), value: value},
+		message:  journal.Message{Subject: b.prefix + subject.Escape(rev.Key), Header: b.header, Data: rowJSON(value)},
+		judged:   projection.Proposal{Revision: rev.Revision, Digest: digest, Predecessor: rev.Predecessor},
+		revision: rev,
+		open:     rev.Op == revision.Retract && rev.SupersededBy != "",
 	}
 	p.size = journal.MessageBytes(b.stream, p.message)
 	return p, nil

@@ -30,8 +30,8 @@ const (
 // request is a query as it comes in over NATS; over HTTP its members are query parameters.
 type request struct {
 	Key        string `json:"key"`        // "" = every key
-	From       string `json:"from"`       // RFC 3339; windows that start at or after it
-	To         string `json:"to"`         // RFC 3339; windows that start before it
+	From       string `json:"from"`       // RFC 3339; windows that start at or after it, sessions that end after it
+	To         string `json:"to"`         // RFC 3339; windows and sessions that start before it
 	Generation string `json:"generation"` // job@n; default: the canonical one of every job
 	Job        string `json:"job"`        // only this job
 	History    bool   `json:"history"`    // the ledger of revisions, not the current rows
@@ -45,7 +45,7 @@ type reply struct {
 	Aliases  []aliasInfo       `json:"aliases"` // under which the reply was made
 	Rows     []json.RawMessage `json:"rows"`
 	Cursor   string            `json:"cursor,omitempty"`   // there is more: ask again with it
-	Problems []string          `json:"problems,omitempty"` // halted partitions whose rows may be old
+	Problems []string          `json:"problems,omitempty"` // halted partitions whose rows may be old; a session that changed between two pages
 }
 
 type aliasInfo struct {
@@ -193,6 +193,15 @@ func partitionOf(key string, partitions int) int {
 	return int(h.Sum32() % uint32(partitions))
 }
 
+// covers tells whether a window is in the range of the query: it starts there or, for
+// sessions, which have no bounds that one could know before, overlaps it.
+func (q *query) covers(j *job, w revision.Window) bool {
+	if j.policy.Window.Kind == policy.Session {
+		return w.End > q.from && w.Start < q.to
+	}
+	return w.Start >= q.from && w.Start < q.to
+}
+
 // units answers the partitions that a query concerns.
 func (q *query) units(j *job) []*unit {
 	if q.key == "" {
@@ -207,6 +216,7 @@ type page struct {
 	rows  []json.RawMessage
 	bytes int
 	limit int
+	torn  bool // a session that grew over the end of the page before is left out
 }
 
 // add takes a row in, unless the page is full.
@@ -227,6 +237,9 @@ func (st *stream) answer(q *query, p *page, next *cursor) *reply {
 	}
 	if next != nil {
 		r.Cursor = next.encode()
+	}
+	if p.torn {
+		r.Problems = append(r.Problems, "a session grew over the end of the page before and is left out here: list again from the first page")
 	}
 	for _, j := range q.targets {
 		for _, u := range q.units(j) {

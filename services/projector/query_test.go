@@ -34,6 +34,12 @@ type queried struct {
 
 func newQueried(t *testing.T, partitions, generations int) *queried {
 	t.Helper()
+	return newQueriedOf(t, partitions, generations, newNode)
+}
+
+// newQueriedOf is newQueried with nodes of another policy.
+func newQueriedOf(t *testing.T, partitions, generations int, node func(testing.TB, *natsio.Conn, partition, string) *node) *queried {
+	t.Helper()
 	conn := connect(t)
 	ctx := testContext(t)
 	first := newPartition(t, conn, partitions)
@@ -48,7 +54,7 @@ func newQueried(t *testing.T, partitions, generations int) *queried {
 		j := &job{}
 		for pp := range partitions {
 			p := partition{stream: first.stream, job: first.job, generation: generation, number: pp}
-			n := newNode(t, conn, p, dir)
+			n := node(t, conn, p, dir)
 			stop := n.own(ctx)
 			t.Cleanup(func() { stop(); n.closeView() })
 			j.policy, j.units = n.policy, append(j.units, n.unit)

@@ -31,7 +31,17 @@ type row struct {
 	Firing           revision.Firing      `json:"firing"`
 	ValueChanged     bool                 `json:"valueChanged"`
 	Provenance       string               `json:"provenance"`
+	ProjectionID     string               `json:"projectionId"`
+	ResultID         string               `json:"resultId,omitempty"`     // sessions: one for one set of members
+	Supersedes       []superseded         `json:"supersedes,omitempty"`   // sessions: what it took the place of
+	SupersededBy     string               `json:"supersededBy,omitempty"` // sessions: projection that took its place
 	Record           json.RawMessage      `json:"record"`
+}
+
+// superseded names a projection and the revision that retracted it.
+type superseded struct {
+	ProjectionID string `json:"projectionId"`
+	Revision     uint64 `json:"revision"`
 }
 
 // renderCurrent answers the current row of a window under the watermarks committed last.
@@ -62,10 +72,15 @@ func render(r *revision.Revision, text []byte, state revision.OutputState, prove
 	if err != nil {
 		return nil, err
 	}
+	var supersedes []superseded
+	for _, s := range r.Supersedes {
+		supersedes = append(supersedes, superseded(s))
+	}
 	return json.Marshal(row{
 		Key: r.Key, Start: r.Window.Start, End: r.Window.End, Revision: r.Revision, Op: r.Op, State: state,
 		Value: value, Job: r.Job, PolicyGeneration: r.PolicyGeneration, Firing: r.Firing,
-		ValueChanged: r.ValueChanged, Provenance: provenance, Record: text,
+		ValueChanged: r.ValueChanged, Provenance: provenance,
+		ProjectionID: r.ProjectionID, ResultID: r.ResultID, Supersedes: supersedes, SupersededBy: r.SupersededBy, Record: text,
 	})
 }
 

@@ -324,7 +324,7 @@ func (u *unit) openView() (*view, error) {
 	if v := u.opened(); v != nil {
 		return v, nil
 	}
-	v, err := openView(u.file, u.part.String(), u.clock, u.every)
+	v, err := openView(u.file, u.part.String(), orderOf(u.policy), u.clock, u.every)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package projector
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +23,9 @@ const (
 
 const (
 	rowsBucket = "rows"
+	// goneBucket holds the heads of retracted rows, for views in which most rows are
+	// retracted sooner or later (byKey): so a query walks over current rows only.
+	goneBucket = "gone"
 	placeName  = "place"
 )
 
@@ -53,18 +55,18 @@ type change struct {
 }
 
 // view holds the current rows of one (stream, job, generation, key partition): a fold of
-// the revisions stream. Rows not yet in the file stand in two maps: fresh takes new ones,
+// the revisions stream. Rows not yet in the file stand in memory: fresh takes new ones,
 // frozen is being written. One goroutine applies; any number may read.
 type view struct {
 	store *checkpoint.Store
 	aside *checkpoint.SetAside // the file that stood there and could not be used; nil = none
 	clock clock.Clock
 	every time.Duration // from the first change to its write
+	order rowOrder
 
 	mu     sync.RWMutex
-	fresh  map[string][]byte
-	frozen map[string][]byte
-	bytes  int // in fresh
+	fresh  *recent
+	frozen *recent // nil while nothing is being written
 	place  place
 	dirty  bool          // place or fresh differ from what is written or being written
 	failed error         // why it can take in no more; it must be opened again
@@ -79,8 +81,8 @@ type view struct {
 
 // openView opens the file of a partition's view, or makes it anew when it is damaged or
 // that of another partition: its rows and its place would be taken for a damaged journal.
-func openView(path, of string, clk clock.Clock, every time.Duration) (*view, error) {
-	v, err := readView(path, clk, every)
+func openView(path, of string, order rowOrder, clk clock.Clock, every time.Duration) (*view, error) {
+	v, err := readView(path, order, clk, every)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +94,7 @@ func openView(path, of string, clk clock.Clock, every time.Duration) (*view, err
 		if err != nil {
 			return nil, err
 		}
-		if v, err = readView(path, clk, every); err != nil {
+		if v, err = readView(path, order, clk, every); err != nil {
 			return nil, err
 		}
 		v.aside = aside
@@ -104,13 +106,13 @@ func openView(path, of string, clk clock.Clock, every time.Duration) (*view, err
 }
 
 // readView opens a view's file and reads how far it reaches.
-func readView(path string, clk clock.Clock, every time.Duration) (*view, error) {
+func readView(path string, order rowOrder, clk clock.Clock, every time.Duration) (*view, error) {
 	store, err := checkpoint.Open(path, checkpoint.Kind{Name: ViewKind, Format: ViewFormat, Cache: true})
 	if err != nil {
 		return nil, err
 	}
 	v := &view{
-		store: store, aside: store.SetAside(), clock: clk, every: every, fresh: map[string][]byte{},
+		store: store, aside: store.SetAside(), clock: clk, every: every, order: order, fresh: newRecent(0),
 		wake: make(chan struct{}, 1), thawed: make(chan struct{}, 1), broken: make(chan struct{}),
 		done: make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -157,10 +159,18 @@ func (v *view) heads(keys []string, found func(key string, head projection.Curre
 		if err != nil {
 			return err
 		}
+		buckets := []*checkpoint.Bucket{rows}
+		if v.order == byKey {
+			gone, err := tx.Bucket(goneBucket)
+			if err != nil {
+				return err
+			}
+			buckets = append(buckets, gone)
+		}
 		for _, key := range keys {
 			value := v.inMemory(key)
-			if value == nil {
-				if value, err = rows.Get([]byte(key)); err != nil {
+			for i := 0; value == nil && i < len(buckets); i++ {
+				if value, err = buckets[i].Get([]byte(key)); err != nil {
 					return err
 				}
 			}
@@ -199,8 +209,7 @@ func (v *view) apply(fence journal.FenceRecord, seq uint64, rows []change) error
 		v.place.Retired = v.place.Retired || retired
 	}
 	for _, c := range rows {
-		v.fresh[c.key] = c.value
-		v.bytes += len(c.key) + len(c.value)
+		v.fresh.put(c.key, c.value)
 	}
 	v.place.Fence = seq
 	if !v.dirty {
@@ -214,14 +223,11 @@ func (v *view) apply(fence journal.FenceRecord, seq uint64, rows []change) error
 // crowd starts a write when enough stands in memory, and waits when the file cannot keep
 // up at all. The lock is held.
 func (v *view) crowd() {
-	for len(v.fresh) >= flushRows || v.bytes >= flushBytes {
+	for len(v.fresh.rows) >= flushRows || v.fresh.bytes >= flushBytes {
 		if v.frozen == nil {
 			poke(v.wake)
-			if len(v.fresh) < 2*flushRows && v.bytes < 2*flushBytes {
-				return
-			}
 		}
-		if len(v.fresh) < 2*flushRows && v.bytes < 2*flushBytes || v.failed != nil {
+		if len(v.fresh.rows) < 2*flushRows && v.fresh.bytes < 2*flushBytes || v.failed != nil {
 			return
 		}
 		v.mu.Unlock()
@@ -255,16 +261,11 @@ func (v *view) flush() {
 		v.mu.Unlock()
 		return
 	}
-	v.frozen, v.fresh, v.bytes, v.dirty = v.fresh, make(map[string][]byte, len(v.fresh)), 0, false
+	v.frozen, v.fresh, v.dirty = v.fresh, newRecent(len(v.fresh.rows)), false
 	rows, at := v.frozen, v.place
 	v.mu.Unlock()
 
-	keys := make([]string, 0, len(rows))
-	for key := range rows {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	err := v.save(keys, rows, at)
+	err := v.save(rows, at)
 	v.mu.Lock()
 	if err != nil {
 		v.failed = fmt.Errorf("write view: %w", err)
@@ -277,19 +278,13 @@ func (v *view) flush() {
 }
 
 // save writes rows and how far they reach in one transaction.
-func (v *view) save(keys []string, rows map[string][]byte, at place) error {
+func (v *view) save(rows *recent, at place) error {
 	if err := failpoint.Hit("projector/before-view"); err != nil {
 		return err
 	}
 	err := v.store.Update(func(tx *checkpoint.Tx) error {
-		bucket, err := tx.Bucket(rowsBucket)
-		if err != nil {
+		if err := v.putRows(tx, rows); err != nil {
 			return err
-		}
-		for _, key := range keys {
-			if err := bucket.Put([]byte(key), rows[key]); err != nil {
-				return err
-			}
 		}
 		if err := failpoint.Hit("projector/in-view"); err != nil {
 			return err
@@ -300,6 +295,41 @@ func (v *view) save(keys []string, rows map[string][]byte, at place) error {
 		return err
 	}
 	return failpoint.Hit("projector/after-view")
+}
+
+// putRows writes rows in their order. Where retracted rows stand apart, of those only
+// the head is kept: it is what the next revision of the same bounds is judged by.
+func (v *view) putRows(tx *checkpoint.Tx, list *recent) error {
+	rows, err := tx.Bucket(rowsBucket)
+	if err != nil {
+		return err
+	}
+	var gone *checkpoint.Bucket
+	if v.order == byKey {
+		if gone, err = tx.Bucket(goneBucket); err != nil {
+			return err
+		}
+	}
+	for w := list.from(""); ; w.next() {
+		at, more := w.head()
+		if !more {
+			return nil
+		}
+		key, value := []byte(at), list.rows[at]
+		to, other := rows, gone
+		if gone != nil && rowRetracted(value) {
+			to, other, value = gone, rows, value[:rowHeader]
+		}
+		if err := to.Put(key, value); err != nil {
+			return err
+		}
+		if other == nil {
+			continue
+		}
+		if err := other.Delete(key); err != nil {
+			return err
+		}
+	}
 }
 
 // failure answers why the view can take in no more, nil while it can.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
 // Rows that one look into a view collects and visits at most: while it looks, the view
@@ -17,20 +18,32 @@ const (
 // lane reads the matching rows of one view in order, a bounded piece at a time.
 type lane struct {
 	view     *view
-	key      string // "" = every key
+	query    *query
 	from, to []byte // row keys; nil to = to the end
 	rows     []change
+	commit   *revision.Commit // of the moment at which rows were read
 	done     bool
+	page     *page
+	after    revision.Window // of the last row of the page before
+	afterKey string          // its key, "" = there is none
 }
 
 // newLane begins behind the row key after, nil at the beginning.
-func newLane(v *view, q *query, after []byte) *lane {
-	l := &lane{view: v, key: q.key, from: appendTime(nil, q.from)}
-	if q.to != envelope.MaxEventTime {
-		l.to = appendTime(nil, q.to)
+func newLane(v *view, q *query, p *page, after []byte) *lane {
+	l := &lane{view: v, query: q, page: p}
+	switch {
+	case v.order == byKey && q.key != "":
+		l.from, l.to = v.order.rowKey(nil, q.key, revision.Window{Start: envelope.MinEventTime, End: q.from}), pastKey(nil, q.key)
+	case v.order == byWindow:
+		l.from = appendTime(nil, q.from)
+		if q.to != envelope.MaxEventTime {
+			l.to = appendTime(nil, q.to)
+		}
 	}
 	if after != nil {
 		l.from = append(bytes.Clone(after), 0)
+		w, key := v.order.split(after)
+		l.after, l.afterKey = w, string(key)
 	}
 	return l
 }
@@ -38,7 +51,11 @@ func newLane(v *view, q *query, after []byte) *lane {
 // head answers the next matching row, nil at the end.
 func (l *lane) head() (*change, error) {
 	for len(l.rows) == 0 && !l.done {
-		if err := l.fill(); err != nil {
+		look := l.lookAtWindows
+		if l.view.order == byKey {
+			look = l.lookAtSessions
+		}
+		if err := look(); err != nil {
 			return nil, err
 		}
 	}
@@ -48,26 +65,27 @@ func (l *lane) head() (*change, error) {
 	return &l.rows[0], nil
 }
 
-// fill looks once into the view.
-func (l *lane) fill() error {
+// lookAtWindows looks once into a view ordered by window.
+func (l *lane) lookAtWindows() (err error) {
 	visits := 0
 	l.done = true
-	return l.view.scan(l.from, l.to, func(rowKey, value []byte) (skip []byte, more bool, err error) {
+	l.commit, err = l.view.scan(l.from, l.to, func(rowKey, value []byte) (skip []byte, more bool, err error) {
 		if visits++; visits > laneVisits || len(l.rows) == laneRows {
 			l.from, l.done = bytes.Clone(rowKey), false
 			return nil, false, nil
 		}
-		if w, key := splitRowKey(rowKey); l.key != "" && string(key) != l.key {
-			if string(key) > l.key {
+		if w, key := byWindow.split(rowKey); l.query.key != "" && string(key) != l.query.key {
+			if string(key) > l.query.key {
 				w.End++ // this window has no row of the key: on to the next one
 			}
-			return appendRowKey(nil, l.key, w), true, nil
+			return byWindow.rowKey(nil, l.query.key, w), true, nil
 		}
 		if !rowRetracted(value) {
 			l.rows = append(l.rows, change{key: string(rowKey), value: bytes.Clone(value)})
 		}
 		return nil, true, nil
 	})
+	return err
 }
 
 // windows answers a page of current rows, ordered by job, window and key
@@ -83,7 +101,7 @@ func (st *stream) windows(q *query) (*reply, error) {
 			if v == nil {
 				return nil, httpx.Error{Code: codeStarting, Message: "the view of " + u.part.String() + " is not open", Hint: "ask again in a moment"}
 			}
-			lanes = append(lanes, newLane(v, q, next.RowKey))
+			lanes = append(lanes, newLane(v, q, p, next.RowKey))
 		}
 		for {
 			l, row, err := least(lanes)
@@ -93,7 +111,7 @@ func (st *stream) windows(q *query) (*reply, error) {
 			if l == nil {
 				break
 			}
-			text, err := renderCurrent(j.policy, l.view.at().Commit, rowJSON(row.value))
+			text, err := renderCurrent(j.policy, l.commit, rowJSON(row.value))
 			if err != nil {
 				return nil, err
 			}

@@ -93,12 +93,14 @@ func (o *Oracle) fireFixed(reopened bool) {
 		if reopened {
 			why = repaired()
 		}
-		w.late, w.news = true, news{}
+		w.late, w.news.reopened = true, false
 		switch {
 		case len(w.members) > 0:
 			o.upsert(p, w.members, why, nil)
+			w.news = news{}
 		case p.current():
 			o.retractRow(p, why, "")
+			w.news = news{}
 		}
 	}
 }

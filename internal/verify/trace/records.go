@@ -78,7 +78,7 @@ func (p *parser) policy() (err error) {
 		Retractions: p.attrs.take("retractions", "no") == "yes",
 	}
 	d := &policy.StreamTimePolicy{
-		Stream: "orders", Job: "hourly-revenue", Generation: 14, Extractor: Extractor,
+		Stream: "orders", Job: "hourly-revenue", Extractor: Extractor,
 		AllIdle: policy.AllIdle(p.attrs.take("idle", "hold")), Window: p.window(),
 		Late: "rebuild", CorrectionMode: "UPSERT_REVISION",
 	}
@@ -111,6 +111,9 @@ func (p *parser) policy() (err error) {
 		d.Window.Size = 0
 	}
 	if d.Sources, err = sources(p.attrs.take("sources", "shop:1")); err != nil {
+		return err
+	}
+	if d.Generation, err = strconv.Atoi(p.attrs.take("generation", "14")); err != nil {
 		return err
 	}
 	if s.Values, err = values(p.attrs.take("values", "v:int")); err != nil {

@@ -22,6 +22,8 @@ type Trace struct {
 	Frames []*Frame
 	Places map[string]int // name of a place line → number of frames before it
 	NoDup  bool           // the trace forgets ids, so events must not be repeated
+	Cases  []string       // cases of the literature that the trace translates
+	Lint   string         // rule by which lint refuses the policy; then there are no frames
 }
 
 // Frame is one message of the events journal; its sequence is its place in
@@ -104,6 +106,10 @@ func (p *parser) take(fields []string) (err error) {
 	if kind == "expect" || kind == "check" {
 		return p.expect(kind, rest)
 	}
+	if kind == "case" {
+		p.trace.Cases = append(p.trace.Cases, rest...)
+		return nil
+	}
 	if p.attrs, err = parseAttrs(rest); err != nil {
 		return err
 	}
@@ -115,6 +121,8 @@ func (p *parser) take(fields []string) (err error) {
 		err = p.policy()
 	case "nodup":
 		p.trace.NoDup = true
+	case "lint":
+		p.trace.Lint = p.attrs.take("rule", "")
 	case "frame":
 		err = p.frame()
 	case "end":

@@ -12,7 +12,7 @@ import (
 )
 
 // Format is the number of the checkpoint encoding; another one is refused.
-const Format = 1
+const Format = 2
 
 // First bytes of the keys of a checkpoint. Numbers in keys are big-endian with the sign
 // bit turned, so that they sort.
@@ -23,6 +23,9 @@ const (
 	pairKey     = 'k' // + number: key
 	pairBlock   = 'w' // + start, block: blockSize windows of a pane
 	pairChunk   = 'i' // + bucket, place: ids of a stretch of event time
+
+	pairSession    = 's' // + number: a session
+	pairSessionKey = 'g' // + number of the key: what is held of it beside sessions
 )
 
 // removedPane names what a Delta must delete of a released pane.
@@ -49,6 +52,12 @@ func (o *Operator) Delta(put func(key, value []byte) error) error {
 			return err
 		}
 	}
+	if o.sessions != nil {
+		if err := o.sessions.putSessions(put); err != nil {
+			return err
+		}
+		o.sessions.settleDelta()
+	}
 	o.settleDelta()
 	return nil
 }
@@ -72,7 +81,7 @@ func (o *Operator) appendMeta(b []byte) []byte {
 	for _, n := range [...]uint64{o.pos.Seq, uint64(o.pos.Index), o.seq} {
 		b = binary.AppendUvarint(b, n)
 	}
-	for _, n := range [...]int64{int64(o.w), int64(o.data), o.ids.swept} {
+	for _, n := range [...]int64{int64(o.w), int64(o.data), o.ids.swept, int64(o.now)} {
 		b = binary.AppendVarint(b, n)
 	}
 	for _, n := range o.totals {

@@ -25,6 +25,9 @@ func Restore(cfg Config, each func(yield func(key, value []byte) error) error) (
 		return nil, err
 	}
 	r := restorer{o: o, early: make(map[string][]byte)}
+	if o.sessions != nil {
+		r.sessions = &sessionReader{s: o.sessions, rows: make(map[uint64]uint32)}
+	}
 	if err := each(r.take); err != nil {
 		return nil, err
 	}
@@ -39,6 +42,7 @@ func Restore(cfg Config, each func(yield func(key, value []byte) error) error) (
 type restorer struct {
 	o           *Operator
 	early       map[string][]byte
+	sessions    *sessionReader // of a policy with session windows
 	meta, marks bool
 	sizes       [4]uint64 // windows, ids, keys and writers that there must be
 }
@@ -74,6 +78,14 @@ func (r *restorer) pair(key, value []byte) (err error) {
 			return errShape
 		}
 		return r.ordered(key, value)
+	case pairSession, pairSessionKey:
+		if len(rest) != 4 || r.sessions == nil {
+			return errShape
+		}
+		if key[0] == pairSession {
+			return r.sessions.session(binary.BigEndian.Uint32(rest), value)
+		}
+		return r.sessions.key(binary.BigEndian.Uint32(rest), value)
 	}
 	return fmt.Errorf("unknown kind %q: a newer version wrote it: %w", key[0], ErrFormat)
 }
@@ -150,6 +162,11 @@ func (r *restorer) finish() error {
 		p.stored = blocksOf(p)
 		p.rehash()
 	}
+	if r.sessions != nil {
+		if err := r.sessions.finish(); err != nil {
+			return err
+		}
+	}
 	for chunk := range o.ids.chunks {
 		for i, e := range o.ids.chunks[chunk].entries {
 			if e.flags&idDead != 0 {
@@ -200,6 +217,7 @@ func (r *restorer) readMeta(value []byte) error {
 	o.pos.Seq, o.pos.Index, o.seq = d.uvarint(), uint32(d.uvarint()), d.uvarint()
 	o.nextIndex = uint64(o.pos.Index)
 	o.w, o.data, o.ids.swept = envelope.EventTime(d.varint()), envelope.EventTime(d.varint()), d.varint()
+	o.now = envelope.IngestTime(d.varint())
 	for i := range o.totals {
 		o.totals[i] = d.uvarint()
 	}

@@ -58,28 +58,33 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestStateAt(t *testing.T) {
-	const day = 24 * 3600 * 1_000_000
+func TestFinality(t *testing.T) {
+	const day, gap = 24 * 3600 * 1_000_000, 11 * 60 * 1_000_000
+	const none = envelope.MaxEventTime // no session is open
 	r := example()
-	final := r.Window.End.Add(day)
+	end := r.Window.End
 	for _, c := range []struct {
-		w    envelope.EventTime
-		l    int64
-		want revision.OutputState
+		rule    revision.Finality
+		w, open envelope.EventTime
+		want    revision.OutputState
 	}{
-		{envelope.MinEventTime, day, revision.Corrected},
-		{final - 1, day, revision.Corrected},
-		{final, day, revision.Finalized},
-		{envelope.MaxEventTime, day, revision.Finalized},
-		{r.Window.End, 0, revision.Finalized},
-		{final, 1<<63 - 1, revision.Corrected},
-		{envelope.MaxEventTime, 1<<63 - 1, revision.Finalized},
+		{revision.Finality{Lateness: day}, envelope.MinEventTime, none, revision.Corrected},
+		{revision.Finality{Lateness: day}, end + day - 1, none, revision.Corrected},
+		{revision.Finality{Lateness: day}, end + day, none, revision.Finalized},
+		{revision.Finality{Lateness: day}, envelope.MaxEventTime, none, revision.Finalized},
+		{revision.Finality{}, end, none, revision.Finalized},
+		{revision.Finality{Lateness: 1<<63 - 1}, end + day, none, revision.Corrected},
+		{revision.Finality{Lateness: 1<<63 - 1}, envelope.MaxEventTime, none, revision.Finalized},
+		{revision.Finality{Lateness: day, Gap: gap}, end + day + gap - 1, none, revision.Corrected},
+		{revision.Finality{Lateness: day, Gap: gap}, end + day + gap, none, revision.Finalized},
+		{revision.Finality{Lateness: day, Gap: gap}, end + day + gap, end, revision.Finalized},
+		{revision.Finality{Lateness: day, Gap: gap}, end + day + gap, end - 1, revision.Corrected},
 	} {
-		if got := revision.StateAt(r, c.w, c.l); got != c.want {
-			t.Errorf("at W %s with L %d: %s, want %s", c.w, c.l, got, c.want)
+		if got := c.rule.State(r, c.w, c.open); got != c.want {
+			t.Errorf("%+v at W %s, open from %s: %s, want %s", c.rule, c.w, c.open, got, c.want)
 		}
 	}
-	if got := revision.StateAt(nil, envelope.MaxEventTime, day); got != revision.Open {
+	if got := (revision.Finality{Lateness: day}).State(nil, envelope.MaxEventTime, none); got != revision.Open {
 		t.Errorf("a window never published is %s", got)
 	}
 }

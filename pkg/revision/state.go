@@ -7,15 +7,33 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
-// StateAt answers the output state of a window whose current revision is r, given the
-// committed watermark w and the allowed lateness in microseconds: FINALIZED once
-// w >= end + allowedLateness, else what the revision says. A nil r is a window never
-// published: OPEN. Not for sessions, which are final later and under one more condition.
-func StateAt(r *Revision, w envelope.EventTime, allowedLateness int64) OutputState {
-	if r == nil {
-		return Open
+// Finality says when the live path is done with a window of a policy.
+type Finality struct {
+	Lateness int64 // allowedLateness, microseconds
+	Gap      int64 // of sessions, microseconds; 0 for windows of other kinds
+}
+
+// Final tells whether the live path is done with a window that ends at end, under a
+// COMMIT of watermark w and openFrom: w >= end + lateness. A session is open to events
+// for a gap longer, and as long as a session that has not fired begins before its end
+// (openFrom), that one may still take its place: w >= end + lateness + gap and openFrom
+// >= end.
+func (f Finality) Final(end, w, openFrom envelope.EventTime) bool {
+	last := end.Add(f.Lateness)
+	if f.Gap > 0 {
+		return w >= last.Add(f.Gap) && openFrom >= end
 	}
-	if w >= r.Window.End.Add(allowedLateness) {
+	return w >= last
+}
+
+// State answers the output state of a window whose current revision is r, under a COMMIT
+// of watermark w and openFrom: FINALIZED once it is final, else what the revision says. A
+// nil r is a window never published: OPEN.
+func (f Finality) State(r *Revision, w, openFrom envelope.EventTime) OutputState {
+	switch {
+	case r == nil:
+		return Open
+	case f.Final(r.Window.End, w, openFrom):
 		return Finalized
 	}
 	return r.State

@@ -2,7 +2,6 @@ package subscribe
 
 import (
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
@@ -13,15 +12,15 @@ type Batch struct {
 	Partition  int                // key partition
 	W          envelope.EventTime // watermark committed with the batch
 	Wdata      envelope.EventTime // by data alone, idle source partitions included
+	OpenFrom   envelope.EventTime // least start of a session that has not fired yet; +inf when there is none
 	Token      string             // resumes behind this batch
 }
 
-// State answers the output state of r's window under the watermark of this batch:
-// FINALIZED once W has passed the window's end by allowedLateness (that of the policy),
-// else the state that r carries. FINALIZED means that the live path is done, not that
-// reality cannot change. Not for session windows, which are final later.
-func (b *Batch) State(r *revision.Revision, allowedLateness policy.Duration) revision.OutputState {
-	return revision.StateAt(r, b.W, int64(allowedLateness))
+// State answers the output state of r's window under this batch: FINALIZED once it is
+// final by the rule of its policy, else the state that r carries. FINALIZED means that the
+// live path is done, not that reality cannot change.
+func (b *Batch) State(r *revision.Revision, rule revision.Finality) revision.OutputState {
+	return rule.State(r, b.W, b.OpenFrom)
 }
 
 // Seen tells new revisions from repeated ones by their number, for consumers that cannot

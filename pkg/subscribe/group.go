@@ -55,7 +55,7 @@ func (g *grouper) add(m message) (*Batch, error) {
 		return nil, fmt.Errorf("%w: the COMMIT at sequence %d does not follow the one before it on %s", ErrDamaged, m.seq, m.subject)
 	}
 	g.chains[m.subject] = c.Hash()
-	batch := &Batch{Partition: partition, W: c.W, Wdata: c.Wdata}
+	batch := &Batch{Partition: partition, W: c.W, Wdata: c.Wdata, OpenFrom: c.OpenFrom}
 	if id == "" || id != m.header.Get(subject.HeaderBatchID) {
 		held = nil
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 	"github.com/tidemark-mesh/tidemark/pkg/subscribe"
@@ -182,8 +181,8 @@ func TestWholeBatchesAndResume(t *testing.T) {
 	f.expect(sub, "us@0/2")
 	f.accept(base+3*hour, f.next("eu", base+2*hour))
 	live := f.expect(sub, "eu@2/1")
-	if first.Generation != 1 || second.W != base+2*hour || live.State(live.Revisions[0], policy.Hour) != revision.OnTimeEmitted ||
-		live.State(first.Revisions[0], 2*policy.Hour) != revision.Finalized {
+	if first.Generation != 1 || second.W != base+2*hour || live.State(live.Revisions[0], revision.Finality{Lateness: int64(hour)}) != revision.OnTimeEmitted ||
+		live.State(first.Revisions[0], revision.Finality{Lateness: int64(2 * hour)}) != revision.Finalized {
 		t.Errorf("batches: %+v %+v %+v", first, second, live)
 	}
 

@@ -54,10 +54,7 @@ func renderCurrent(p *policy.StreamTimePolicy, c *revision.Commit, text []byte) 
 	}
 	w, wdata, state := r.Watermark.At, r.Watermark.Data, r.State
 	if c != nil {
-		w, wdata = max(w, c.W), max(wdata, c.Wdata)
-		if finalized(p, c, r.Window.End) {
-			state = revision.Finalized
-		}
+		w, wdata, state = max(w, c.W), max(wdata, c.Wdata), finality(p).State(r, c.W, c.OpenFrom)
 	}
 	return render(r, text, state, provenance(p, w, wdata, r.Window.End))
 }
@@ -84,15 +81,9 @@ func render(r *revision.Revision, text []byte, state revision.OutputState, prove
 	})
 }
 
-// finalized tells whether the live path is done with a window: W has passed its end by
-// the allowed lateness; for sessions by the gap as well, and no session still open may
-// reach back to it.
-func finalized(p *policy.StreamTimePolicy, c *revision.Commit, end envelope.EventTime) bool {
-	last := end.Add(int64(p.AllowedLateness))
-	if p.Window.Kind == policy.Session {
-		return c.W >= last.Add(int64(p.Window.Gap)) && c.OpenFrom >= end
-	}
-	return c.W >= last
+// finality is the rule by which windows of a policy become final.
+func finality(p *policy.StreamTimePolicy) revision.Finality {
+	return revision.Finality{Lateness: int64(p.AllowedLateness), Gap: int64(p.Window.Gap)}
 }
 
 // provenance says what carried the watermark over the window's end. DATA: every source

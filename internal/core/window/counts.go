@@ -12,7 +12,8 @@ const (
 	CountForeign   = "foreign" // source not in the policy
 	CountOnTime    = "onTime"  // (event, window) pairs
 	CountLate      = "lateAccepted"
-	CountNoTime    = "noTime" // events older than the policy's extractor
+	CountNoTime    = "noTime"   // events older than the policy's extractor
+	CountReopened  = "reopened" // events that REOPENs took in or out; left out while 0
 	CountRevisions = "revisions"
 )
 
@@ -28,6 +29,7 @@ const (
 	classNoTime
 	classOnTime
 	classRefused
+	classReopened
 	classRevisions
 	classTooLate
 	classes
@@ -37,7 +39,7 @@ const (
 func classNames() [classes]string {
 	return [classes]string{
 		CountApplied, CountConflict, CountDuplicate, CountForeign, CountLate,
-		CountNoTime, CountOnTime, CountRefused, CountRevisions, CountTooLate,
+		CountNoTime, CountOnTime, CountRefused, CountReopened, CountRevisions, CountTooLate,
 	}
 }
 
@@ -45,9 +47,11 @@ func classNames() [classes]string {
 type totals [classes]uint64
 
 func (t *totals) list() []revision.Count {
-	out := make([]revision.Count, classes)
+	out := make([]revision.Count, 0, classes)
 	for i, name := range classNames() {
-		out[i] = revision.Count{Name: name, N: t[i]}
+		if t[i] > 0 || class(i) != classReopened {
+			out = append(out, revision.Count{Name: name, N: t[i]})
+		}
 	}
 	return out
 }

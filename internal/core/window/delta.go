@@ -1,6 +1,8 @@
 package window
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,6 +25,9 @@ const (
 	pairKey     = 'k' // + number: key
 	pairBlock   = 'w' // + start, block: blockSize windows of a pane
 	pairChunk   = 'i' // + bucket, place: ids of a stretch of event time
+	pairMember  = 'r' // + start, 0: what REOPENs said of the members of a pane's windows
+	pairReopens = 'o' // + key: what is remembered of its REOPENs
+	pairPart    = 'p' // + place, key: a part of a REOPEN that is not whole
 
 	pairSession    = 's' // + number: a session
 	pairSessionKey = 'g' // + number of the key: what is held of it beside sessions
@@ -30,8 +35,9 @@ const (
 
 // removedPane names what a Delta must delete of a released pane.
 type removedPane struct {
-	start  envelope.EventTime
-	blocks int
+	start    envelope.EventTime
+	blocks   int
+	reopened bool
 }
 
 // Delta answers what changed since the last Delta as key-value pairs, to be written in
@@ -46,7 +52,7 @@ func (o *Operator) Delta(put func(key, value []byte) error) error {
 		return errors.New("a checkpoint is asked for before all outputs were taken")
 	}
 	for _, step := range []func(func(key, value []byte) error) error{
-		o.putMeta, o.putWriters, o.putKeys, o.putRemoved, o.putBlocks, o.putChunks,
+		o.putMeta, o.putWriters, o.putKeys, o.putRemoved, o.putBlocks, o.putChunks, o.putMembers, o.putReopens,
 	} {
 		if err := step(put); err != nil {
 			return err
@@ -84,14 +90,40 @@ func (o *Operator) appendMeta(b []byte) []byte {
 	for _, n := range [...]int64{int64(o.w), int64(o.data), o.ids.swept, int64(o.now)} {
 		b = binary.AppendVarint(b, n)
 	}
+	b = binary.AppendUvarint(b, o.epoch)
 	for _, n := range o.totals {
 		b = binary.AppendUvarint(b, n)
 	}
 	windows, ids, keys := o.Sizes() // to see on restore that all is there
-	for _, n := range [...]int{windows, ids, keys, len(o.writers)} {
+	members, reopens := o.reopenSizes()
+	for _, n := range [...]int{windows, ids, keys, len(o.writers), members, reopens} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
-	return append(b, o.idDigest[:]...)
+	return o.appendFinals(append(b, o.idDigest[:]...))
+}
+
+// reopenSizes answers how many panes have something from REOPENs, and how many pairs the
+// REOPENs of all keys have.
+func (o *Operator) reopenSizes() (members, reopens int) {
+	for _, p := range o.order {
+		if len(p.reopened) > 0 {
+			members++
+		}
+	}
+	for _, k := range o.reopens {
+		reopens += 1 + len(k.bodies)
+	}
+	return members, reopens
+}
+
+// appendFinals appends the final panes, which are few: the first ones.
+func (o *Operator) appendFinals(b []byte) []byte {
+	for _, p := range o.order {
+		if p.final {
+			b = binary.AppendVarint(binary.AppendVarint(b, int64(p.start)), int64(p.finalNow))
+		}
+	}
+	return b
 }
 
 func (o *Operator) putWriters(put func(key, value []byte) error) error {
@@ -142,6 +174,20 @@ func (o *Operator) putRemoved(put func(key, value []byte) error) error {
 			}
 		}
 	}
+	for _, r := range o.removed {
+		if r.reopened {
+			if err := put(pairAt(pairMember, int64(r.start), 0), nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range o.reopensGone {
+		for n := range r.pairs {
+			if err := put(reopenPair(r.key, n), nil); err != nil {
+				return err
+			}
+		}
+	}
 	for _, r := range o.ids.removed {
 		for place := range r.chunks {
 			if err := put(pairAt(pairChunk, r.bucket, place), nil); err != nil {
@@ -180,6 +226,79 @@ func (o *Operator) putChunks(put func(key, value []byte) error) error {
 	return nil
 }
 
+func (o *Operator) putMembers(put func(key, value []byte) error) error {
+	for _, p := range o.order {
+		if !p.reopenedChanged {
+			continue
+		}
+		if err := put(pairAt(pairMember, int64(p.start), 0), p.appendReopened(nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appendReopened appends what REOPENs said of members, by window and hash.
+func (p *pane) appendReopened(b []byte) []byte {
+	known := slices.SortedFunc(maps.Keys(p.reopened), func(a, b reopened) int {
+		return cmp.Or(cmp.Compare(a.place, b.place), bytes.Compare(a.hash[:], b.hash[:]))
+	})
+	for _, r := range known {
+		there := byte(0)
+		if p.reopened[r] {
+			there = 1
+		}
+		b = append(append(binary.AppendUvarint(b, uint64(r.place)), there), r.hash[:]...)
+	}
+	return b
+}
+
+// reopenPair answers the key of pair n of what is remembered of a key's REOPENs: 0 is the
+// head, the others are parts.
+func reopenPair(key string, n int) []byte {
+	if n == 0 {
+		return append([]byte{pairReopens}, key...)
+	}
+	return append(binary.BigEndian.AppendUint32([]byte{pairPart}, uint32(n-1)), key...)
+}
+
+func (o *Operator) putReopens(put func(key, value []byte) error) error {
+	for _, key := range slices.Sorted(maps.Keys(o.reopens)) {
+		k := o.reopens[key]
+		if !k.changed {
+			continue
+		}
+		if err := put(reopenPair(key, 0), k.appendHead(nil)); err != nil {
+			return err
+		}
+		for n := 1; n < max(k.stored, 1+len(k.bodies)); n++ {
+			var body []byte
+			if n <= len(k.bodies) {
+				body = k.bodies[n-1]
+			}
+			if err := put(reopenPair(key, n), body); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *keyReopens) appendHead(b []byte) []byte {
+	acted := byte(0)
+	if k.acted {
+		acted = 1
+	}
+	b = append(b, acted)
+	b = binary.AppendUvarint(binary.AppendUvarint(b, k.place.Seq), uint64(k.place.Index))
+	b = binary.AppendVarint(b, int64(k.now))
+	b = binary.AppendUvarint(b, uint64(len(k.values)))
+	for _, name := range k.values {
+		b = appendText(b, name)
+	}
+	return b
+}
+
 // settleDelta notes that everything is written.
 func (o *Operator) settleDelta() {
 	o.trackerChanged = false
@@ -194,8 +313,12 @@ func (o *Operator) settleDelta() {
 	for _, p := range o.order {
 		clear(p.changed)
 		p.stored = blocksOf(p)
+		p.reopenedChanged, p.reopenedStored = false, len(p.reopened) > 0
 	}
-	o.removed, o.ids.removed = nil, nil
+	for _, k := range o.reopens {
+		k.changed, k.stored = false, 1+len(k.bodies)
+	}
+	o.removed, o.reopensGone, o.ids.removed = nil, nil, nil
 	for _, b := range o.ids.buckets {
 		for _, chunk := range b.chunks {
 			o.ids.chunks[chunk].dirty = false

@@ -12,10 +12,11 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
-// firePlan is what one mark makes due: panes by end, in each the windows by key. Only
-// the pane at hand is laid out, so a mark that closes a million windows costs no more.
+// firePlan is what one mark or REOPEN makes due: panes by end, in each the windows by key.
+// Only the pane at hand is laid out, so a mark that closes a million windows costs no more.
 type firePlan struct {
 	active bool
+	reopen bool // of a REOPEN
 	panes  []*pane
 	pane   *pane    // whose windows are in places
 	first  bool     // the pane crosses its end now
@@ -65,8 +66,11 @@ func (o *Operator) seek() {
 			f.places = f.places[1:]
 		}
 		if len(f.panes) == 0 {
+			mark := !f.reopen
 			o.plan = firePlan{panes: f.panes[:0]}
-			o.settleMark()
+			if mark {
+				o.settleMark()
+			}
 			return
 		}
 		f.pane, f.panes = f.panes[0], f.panes[1:]
@@ -104,19 +108,34 @@ func (o *Operator) due(p *pane, place int) bool {
 	return w.events > 0 || w.flags&winLive != 0
 }
 
-// settleMark ends a mark: W counts for commits now, and what is final is given back.
+// settleMark ends a mark: W counts for commits now, and what is over is given back.
 func (o *Operator) settleMark() {
 	o.w, o.data = o.tracker.W(), o.tracker.Data()
-	n := 0
-	for n < len(o.order) && o.w >= o.order[n].end.Add(o.lateness) {
-		o.release(o.order[n])
-		n++
-	}
-	o.order = slices.Delete(o.order, 0, n)
+	o.retire()
 	if o.sessions != nil {
 		o.sessions.settle()
 	}
+	o.sweepReopens()
 	o.ids.sweep(o.w)
+}
+
+// retire gives final windows back once the grace is over: until then a REOPEN may need
+// them, while events find them closed.
+func (o *Operator) retire() {
+	stay, at := 0, 0
+	for ; at < len(o.order) && o.w >= o.order[at].end.Add(o.lateness); at++ {
+		p := o.order[at]
+		if !p.final {
+			p.final, p.finalNow = true, o.now
+		}
+		if graceOver(p.finalNow, o.now) {
+			o.release(p)
+			continue
+		}
+		o.order[stay] = p
+		stay++
+	}
+	o.order = slices.Delete(o.order, stay, at)
 }
 
 func (o *Operator) release(p *pane) {
@@ -124,7 +143,7 @@ func (o *Operator) release(p *pane) {
 		o.keys.release(p.wins[i].key)
 	}
 	if p.stored > 0 {
-		o.removed = append(o.removed, removedPane{start: p.start, blocks: p.stored})
+		o.removed = append(o.removed, removedPane{start: p.start, blocks: p.stored, reopened: p.reopenedStored})
 	}
 	delete(o.panes, int64(p.start))
 	if o.last == p {
@@ -160,7 +179,7 @@ func (o *Operator) advance(w *win, r *revision.Revision, digest revision.Digest)
 	if r.Op == revision.Upsert {
 		w.flags |= winLive
 	}
-	if r.Revision == 1 && r.Firing == revision.FiringLate {
+	if r.Revision == 1 && r.Firing != revision.FiringOnTime {
 		w.flags |= winFirstLate
 	}
 }
@@ -181,7 +200,7 @@ func (o *Operator) revise(p *pane, place int, first bool) (*revision.Revision, r
 	if w.revision > 0 {
 		r.Predecessor = &revision.Predecessor{Revision: uint64(w.revision), Digest: w.digest}
 	}
-	r.State, r.Firing, r.Cause = why(w, first)
+	r.State, r.Firing, r.Cause = why(w, first, o.plan.reopen)
 	if w.events == 0 {
 		r.Op = revision.Retract
 	} else {
@@ -201,8 +220,10 @@ func (o *Operator) revise(p *pane, place int, first bool) (*revision.Revision, r
 
 // why answers state, firing and cause. The state is ON_TIME_EMITTED as long as the
 // window's only revision is that of its first crossing, and CORRECTED ever after.
-func why(w *win, first bool) (revision.OutputState, revision.Firing, string) {
+func why(w *win, first, reopen bool) (revision.OutputState, revision.Firing, string) {
 	switch {
+	case reopen:
+		return revision.Corrected, revision.FiringReopened, revision.CauseReopened
 	case first:
 		return revision.OnTimeEmitted, revision.FiringOnTime, revision.CauseOnTime
 	case w.revision == 0:

@@ -130,10 +130,10 @@ func (o *Operator) refused(a *arrival, p *pane, result int, err error) error {
 // changed notes where the event stood and that its window needs a revision.
 func (o *Operator) changed(a *arrival, p *pane, place int) {
 	w := &p.wins[place]
-	if w.first == 0 {
-		w.first = o.seq
+	if w.first == 0 || a.seq < w.first {
+		w.first = a.seq
 	}
-	w.last = o.seq
+	w.last = max(w.last, a.seq)
 	w.origin = max(w.origin, uint8(a.ev.Origin))
 	o.extendRange(a.ev, p, place)
 	if p.fired && w.flags&winDirty == 0 {

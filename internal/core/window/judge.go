@@ -22,6 +22,7 @@ type arrival struct {
 	ev       *envelope.Event
 	time     envelope.EventTime
 	windows  []revision.Window // that hold the time, the earliest first
+	seq      uint64            // where it stands in the journal
 	refused  int               // how many of them, from the first, the live path may no longer change
 	hash     [16]byte          // of source and id
 	digest   [16]byte
@@ -47,7 +48,7 @@ func (o *Operator) judge(ev *envelope.Event) error {
 		return o.broken(ev, fmt.Sprintf("it has %d times and %d values, its frame names %d and %d",
 			len(ev.Times), len(ev.Values), len(o.frame.extractors), len(o.frame.values)))
 	}
-	a := arrival{ev: ev, time: ev.Times[o.frame.time], hash: identity.EventHash(ev.Source, ev.ID), digest: [16]byte(ev.Digest[:16])}
+	a := arrival{ev: ev, time: ev.Times[o.frame.time], seq: o.seq, hash: identity.EventHash(ev.Source, ev.ID), digest: [16]byte(ev.Digest[:16])}
 	a.key, a.keyKnown = o.keys.find(ev.Key)
 	o.assign(&a)
 	switch ev.Op {

@@ -3,6 +3,7 @@ package window
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -42,6 +43,10 @@ type Operator struct {
 	last    *pane   // of the last event
 	dirty   int     // windows whose correction waits
 	removed []removedPane
+
+	epoch       uint64                 // the highest among the REOPENs
+	reopens     map[string]*keyReopens // by key
+	reopensGone []removedReopens
 
 	sessions *sessions           // of a policy with session windows, else nil: there are no panes then
 	now      envelope.IngestTime // the highest among the marks
@@ -98,6 +103,7 @@ func New(cfg Config) (*Operator, error) {
 		cfg: cfg, grid: grid, lateness: int64(p.AllowedLateness),
 		program: program, tracker: watermark.New(p), writers: make(map[string]*writerFrames),
 		keys: &keys, ids: newIDIndex(int64(p.RetainIDs), &keys), panes: make(map[int64]*pane),
+		now: math.MinInt64, reopens: make(map[string]*keyReopens),
 		pos: revision.InputPosition{Seq: 1}, w: envelope.MinEventTime, data: envelope.MinEventTime,
 		argument: make([]int, len(program)), trackerChanged: true,
 	}
@@ -195,9 +201,7 @@ func (o *Operator) Apply(index int, r *envelope.Record) error {
 	case r.Gap != nil:
 		return o.apply(index, func() error { return o.applyGap(r.Gap) })
 	case r.Reopen != nil:
-		return o.apply(index, func() error {
-			return fmt.Errorf("events journal %s/%02d, sequence %d: REOPEN is not supported by this version: run the version that wrote it", o.cfg.Policy.Stream, o.cfg.Partition, o.seq)
-		})
+		return o.apply(index, func() error { return o.applyReopen(r.Reopen) })
 	}
 	return o.apply(index, func() error {
 		return fmt.Errorf("sequence %d, record %d holds nothing: the journal is damaged", o.seq, index)

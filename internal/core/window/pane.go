@@ -48,6 +48,13 @@ type pane struct {
 	slots       []uint32         // open addressing by key number: place plus one
 	corrections []uint32         // places of dirty windows of a fired pane
 
+	final    bool                // the live path is done with it: W >= end + L at a mark
+	finalNow envelope.IngestTime // of that mark
+
+	reopened        map[reopened]bool // what REOPENs said of members; nil for nearly all panes
+	reopenedChanged bool              // since the last Delta
+	reopenedStored  bool              // a Delta wrote it
+
 	changed []uint64 // bitmap of blocks changed since the last Delta
 	stored  int      // blocks that Deltas wrote
 }

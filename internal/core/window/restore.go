@@ -44,7 +44,15 @@ type restorer struct {
 	early       map[string][]byte
 	sessions    *sessionReader // of a policy with session windows
 	meta, marks bool
-	sizes       [4]uint64 // windows, ids, keys and writers that there must be
+	sizes       [6]uint64    // windows, ids, keys, writers, panes and pairs with REOPENs that there must be
+	finals      []byte       // see appendFinals
+	members     []memberPair // for panes that may not be back yet
+}
+
+// memberPair is what REOPENs said of the members of the pane at start.
+type memberPair struct {
+	start int64
+	value []byte
 }
 
 func (r *restorer) take(key, value []byte) error {
@@ -78,6 +86,16 @@ func (r *restorer) pair(key, value []byte) (err error) {
 			return errShape
 		}
 		return r.ordered(key, value)
+	case pairMember:
+		if len(rest) != 12 {
+			return errShape
+		}
+		r.members = append(r.members, memberPair{start: int64(binary.BigEndian.Uint64(rest) ^ 1<<63), value: slices.Clone(value)})
+		return nil
+	case pairReopens:
+		return r.reopens(string(rest), value)
+	case pairPart:
+		return r.part(rest, value)
 	case pairSession, pairSessionKey:
 		if len(rest) != 4 || r.sessions == nil {
 			return errShape
@@ -167,6 +185,9 @@ func (r *restorer) finish() error {
 			return err
 		}
 	}
+	if err := errors.Join(r.readFinals(), r.readMembers(), r.readParts()); err != nil {
+		return err
+	}
 	for chunk := range o.ids.chunks {
 		for i, e := range o.ids.chunks[chunk].entries {
 			if e.flags&idDead != 0 {
@@ -183,8 +204,9 @@ func (r *restorer) finish() error {
 	}
 	o.trackerChanged = false
 	windows, ids, keys := o.Sizes()
-	if got := [...]uint64{uint64(windows), uint64(ids), uint64(keys), uint64(len(o.writers))}; got != r.sizes {
-		return fmt.Errorf("windows, ids, keys and writers should number %v, they are %v: pairs are missing", r.sizes, got)
+	members, reopens := o.reopenSizes()
+	if got := [...]uint64{uint64(windows), uint64(ids), uint64(keys), uint64(len(o.writers)), uint64(members), uint64(reopens)}; got != r.sizes {
+		return fmt.Errorf("windows, ids, keys, writers, panes and pairs with REOPENs should number %v, they are %v: pairs are missing", r.sizes, got)
 	}
 	return o.keys.settle()
 }
@@ -217,7 +239,7 @@ func (r *restorer) readMeta(value []byte) error {
 	o.pos.Seq, o.pos.Index, o.seq = d.uvarint(), uint32(d.uvarint()), d.uvarint()
 	o.nextIndex = uint64(o.pos.Index)
 	o.w, o.data, o.ids.swept = envelope.EventTime(d.varint()), envelope.EventTime(d.varint()), d.varint()
-	o.now = envelope.IngestTime(d.varint())
+	o.now, o.epoch = envelope.IngestTime(d.varint()), d.uvarint()
 	for i := range o.totals {
 		o.totals[i] = d.uvarint()
 	}
@@ -225,7 +247,8 @@ func (r *restorer) readMeta(value []byte) error {
 		r.sizes[i] = d.uvarint()
 	}
 	d.fill(o.idDigest[:])
-	return d.end()
+	r.finals = slices.Clone(d.rest)
+	return d.err
 }
 
 // nextBlock answers the place of the block that comes next in the pane at start.

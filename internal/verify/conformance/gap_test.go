@@ -16,7 +16,7 @@ import (
 // changes no output.
 func TestGapsBehindTheirMarks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		g := newJournalGen(rt)
+		g := newJournalGen(rt, allKinds()...)
 		p := newPair(rt, g.stream, g.policy)
 		all := rapid.Bool().Draw(rt, "declare all that is found")
 		var frames []*envelope.Frame

@@ -9,9 +9,6 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
-// maxGroup is how many projections one group retracts at most.
-const maxGroup = 400
-
 // sessions is everything of one key: every member that was ever taken in and not
 // withdrawn. What sessions there are follows from the members alone, whatever was
 // published of them and whatever the engine has forgotten.
@@ -235,21 +232,22 @@ func (s *sessions) losses(taken map[*stand]bool, reopened bool) (groups []group)
 	return groups
 }
 
-// publishGroup publishes what goes and what comes: more than 400 in a chain of merges
-// from left to right, each of which is whole by itself.
+// publishGroup publishes what goes and what comes: more than 400 (fewer where 400 would
+// not fit one message) in a chain of merges from left to right, each whole by itself.
 func (o *Oracle) publishGroup(g *group) {
 	if g.alone {
 		o.retractRow(g.projection, g.why, "")
 		return
 	}
-	for len(g.gone) > maxGroup {
-		first, last := g.gone[0].projection, g.gone[maxGroup-1].projection
+	most := o.policy.MergeLimit()
+	for len(g.gone) > most {
+		first, last := g.gone[0].projection, g.gone[most-1].projection
 		merged := &stand{projection: o.projection(first.key, bounds{first.start, last.end}), members: map[string]member{}}
-		for _, old := range g.gone[:maxGroup] {
+		for _, old := range g.gone[:most] {
 			maps.Copy(merged.members, old.members)
 		}
-		o.supersede(g.gone[:maxGroup], merged, g.why)
-		g.gone = append([]*stand{merged}, g.gone[maxGroup:]...)
+		o.supersede(g.gone[:most], merged, g.why)
+		g.gone = append([]*stand{merged}, g.gone[most:]...)
 	}
 	o.supersede(g.gone, &stand{projection: g.projection, members: g.members}, g.why)
 }

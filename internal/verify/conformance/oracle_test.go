@@ -34,7 +34,9 @@ type pair struct {
 	firstLate map[rowID]bool
 	names     names // of projections
 	events    map[journalPlace]*entry
+	conflicts map[journalPlace]bool
 	now       envelope.IngestTime // the highest of all marks
+	w, wdata  envelope.EventTime  // at the last comparison
 }
 
 // tester is what testing.T and rapid.T have in common.
@@ -61,7 +63,8 @@ func newPair(tb tester, stream *policy.BusinessStream, p *policy.StreamTimePolic
 	}
 	pr := &pair{
 		tb: tb, stream: stream, policy: p, op: op, oracle: o, rows: map[rowID]*revision.Revision{}, heads: map[rowID]revision.Predecessor{},
-		firstLate: map[rowID]bool{}, names: names{}, events: map[journalPlace]*entry{}, now: math.MinInt64,
+		firstLate: map[rowID]bool{}, names: names{}, events: map[journalPlace]*entry{}, conflicts: map[journalPlace]bool{}, now: math.MinInt64,
+		w: envelope.MinEventTime, wdata: envelope.MinEventTime,
 	}
 	pr.static = record.Static{Stream: p.Stream, Job: p.Job, PolicyGeneration: p.PolicyGeneration(), PolicyDigest: "digest"}
 	o.Watch(func(out oracle.Output) { pr.expected = append(pr.expected, describeOutput(out)) })
@@ -109,6 +112,9 @@ func (p *pair) take() (out [][]byte) {
 		if l := r.Late; l != nil {
 			e := p.events[journalPlace{l.Event.Place.Seq, l.Event.Place.Index}]
 			e.late = append(e.late, l.Window)
+		}
+		if c := r.Conflict; c != nil {
+			p.conflicts[journalPlace{c.Event.Place.Seq, c.Event.Place.Index}] = true
 		}
 		p.told = append(p.told, describeRecord(&r))
 	}
@@ -164,9 +170,24 @@ func (p *pair) proposal(r *record.Record) {
 	if rev.Revision == 1 {
 		p.firstLate[at] = rev.Firing == revision.FiringLate
 	}
+	p.alone(rev)
 	p.heads[at] = revision.Predecessor{Revision: rev.Revision, Digest: r.Digest}
 	p.rows[at] = rev
 	p.told = append(p.told, describe(rev))
+}
+
+// alone checks that no reader sees a session beside another that shares a stretch with it,
+// once the group that rev ends is there.
+func (p *pair) alone(rev *revision.Revision) {
+	p.tb.Helper()
+	if p.policy.Window.Kind != policy.Session || rev.Op == revision.Retract {
+		return
+	}
+	for at, other := range p.rows {
+		if at.key == rev.Key && at.Window != rev.Window && other.Op == revision.Upsert && at.Start < rev.Window.End && rev.Window.Start < at.End {
+			p.tb.Fatalf("key %s: session %s is current beside %s", rev.Key, interval(rev.Window), interval(at.Window))
+		}
+	}
 }
 
 // describe answers everything of a revision that the oracle answers too.
@@ -198,6 +219,10 @@ func mapText(m map[string]string) string {
 func (p *pair) compare(what string) {
 	p.tb.Helper()
 	w, wdata, counts, digest := p.op.Totals()
+	if w < p.w || wdata < p.wdata {
+		p.tb.Fatalf("%s: W and Wdata fell from %s and %s to %s and %s", what, p.w, p.wdata, w, wdata)
+	}
+	p.w, p.wdata = w, wdata
 	ow, odata := p.oracle.Watermark()
 	if w != ow || wdata != odata {
 		p.tb.Fatalf("%s: W %s data %s, the oracle has %s and %s", what, w, wdata, ow, odata)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -80,17 +81,20 @@ func traces(t *testing.T) (out []*trace.Trace) {
 // runner feeds one trace to one operator, and to the oracle beside it.
 type runner struct {
 	*pair
-	t      *testing.T
+	t      tester
 	trace  *trace.Trace
 	mode   mode
 	cfg    window.Config
 	pairs  map[string][]byte // what Deltas left behind
 	places map[int]*snapshot // number of frames → what was published there
+
+	asked    []journalPlace // what the last REOPEN disposes of
+	disposed map[journalPlace]bool
 }
 
-func newRunner(t *testing.T, tr *trace.Trace, m mode) *runner {
+func newRunner(t tester, tr *trace.Trace, m mode) *runner {
 	return &runner{
-		pair: newPair(t, tr.Stream, tr.Policy), t: t, trace: tr, mode: m, pairs: map[string][]byte{}, places: map[int]*snapshot{},
+		pair: newPair(t, tr.Stream, tr.Policy), t: t, trace: tr, mode: m, pairs: map[string][]byte{}, places: map[int]*snapshot{}, disposed: map[journalPlace]bool{},
 		cfg: window.Config{Stream: tr.Stream, Policy: tr.Policy, PolicyDigest: "digest", Partition: 0},
 	}
 }
@@ -135,11 +139,15 @@ func (r *runner) envelopes(f *trace.Frame) []*envelope.Frame {
 
 // wanted answers what a reopen line asks for.
 func (r *runner) wanted(want *trace.Reopen) *envelope.Reopen {
+	var add, withdraw []journalPlace
 	s := r.snapshot()
+	r.asked = nil
 	if want.AsOf != "" {
 		s = r.places[r.trace.Places[want.AsOf]]
 	}
-	var add, withdraw []journalPlace
+	if want.Late {
+		add, withdraw = r.undisposed(want.Key, s.at)
+	}
 	for _, ref := range want.Add {
 		add = append(add, r.find(want.Key, ref.Source, ref.ID))
 	}
@@ -150,10 +158,98 @@ func (r *runner) wanted(want *trace.Reopen) *envelope.Reopen {
 	if !want.Auto {
 		reopen.Restore, reopen.Retracted = nil, nil
 	}
+	if want.Late && !want.Other {
+		r.asked = r.lateOf(want.Key, s.at)
+	}
 	if want.Other {
 		reopen.PolicyGeneration = "other@1"
 	}
 	return reopen
+}
+
+// lateOf answers everything of a key that was TOO_LATE before a position and waits for a
+// disposition, in journal order.
+func (r *runner) lateOf(key string, before envelope.ReopenPlace) (out []journalPlace) {
+	for at, e := range r.events {
+		if e.key == key && len(e.late) > 0 && at.seq < before.Seq && !r.disposed[at] {
+			out = append(out, at)
+		}
+	}
+	slices.SortFunc(out, func(a, b journalPlace) int {
+		if c := cmp.Compare(a.seq, b.seq); c != 0 {
+			return c
+		}
+		return cmp.Compare(a.index, b.index)
+	})
+	return out
+}
+
+// undisposed answers what a REOPEN takes in and out: of the late events those that count
+// ("What counts" in the design) as far as the journal is known before the position.
+func (r *runner) undisposed(key string, before envelope.ReopenPlace) (add, withdraw []journalPlace) {
+	for _, at := range r.lateOf(key, before) {
+		e := r.events[at]
+		switch {
+		case r.repeats(at):
+		case e.event.Withdraws == "":
+			if !r.withdrawn(e, before) {
+				add = append(add, at)
+			}
+		case r.sameData(e, before):
+			withdraw = append(withdraw, at)
+		}
+	}
+	return add, withdraw
+}
+
+// repeats tells whether an event before this one had its id or, among retractions, its target.
+func (r *runner) repeats(at journalPlace) bool {
+	e := r.events[at]
+	for other, o := range r.events {
+		before := other.seq < at.seq || other.seq == at.seq && other.index < at.index
+		if !before || o.key != e.key || o.event.Source != e.event.Source || r.conflicts[other] {
+			continue
+		}
+		if o.event.ID == e.event.ID || e.event.Withdraws != "" && o.event.Withdraws == e.event.Withdraws {
+			return true
+		}
+	}
+	return false
+}
+
+// withdrawn tells whether a retraction before the position names the event.
+func (r *runner) withdrawn(e *entry, before envelope.ReopenPlace) bool {
+	for at, o := range r.events {
+		if at.seq < before.Seq && !r.conflicts[at] && o.key == e.key && o.event.Source == e.event.Source &&
+			o.event.Withdraws == e.event.ID && o.event.Digest == e.event.Digest {
+			return true
+		}
+	}
+	return false
+}
+
+// sameData tells whether the first event that the retraction names, if any, has its data.
+func (r *runner) sameData(e *entry, before envelope.ReopenPlace) bool {
+	for at, o := range r.events {
+		if at.seq < before.Seq && !r.conflicts[at] && !r.repeats(at) && o.key == e.key && o.event.Source == e.event.Source &&
+			o.event.ID == e.event.Withdraws {
+			return o.event.Withdraws == "" && o.event.Digest == e.event.Digest
+		}
+	}
+	return true
+}
+
+// answered takes the answer to a REOPEN: unless it was refused, what it names is disposed of.
+func (r *runner) answered(out [][]byte) {
+	for _, data := range out {
+		if record.Kind(data[0]) == record.KindRefused {
+			return
+		}
+	}
+	for _, at := range r.asked {
+		r.disposed[at] = true
+	}
+	r.asked = nil
 }
 
 // steps takes the records of a frame in, one by one; false ends the trace.
@@ -196,7 +292,7 @@ func (r *runner) restart() bool {
 	return true
 }
 
-func checkpoint(t testing.TB, op *window.Operator, cfg window.Config, pairs map[string][]byte) *window.Operator {
+func checkpoint(t tester, op *window.Operator, cfg window.Config, pairs map[string][]byte) *window.Operator {
 	t.Helper()
 	if err := op.Delta(func(key, value []byte) error {
 		if value == nil {
@@ -235,6 +331,12 @@ func (r *runner) step(s *trace.Step, index int, rec *envelope.Record) bool {
 		r.t.Fatalf("line %d: %v", s.Line, err)
 	}
 	out := r.take()
+	if s.Reopen != nil {
+		r.answered(out)
+	}
+	if r.trace.Loose {
+		return true
+	}
 	for i, data := range out {
 		got := r.show(data)
 		if i >= len(s.Expect) {
@@ -276,6 +378,7 @@ func (r *runner) repeat(f *trace.Frame) {
 	if !r.mode.repeat {
 		return
 	}
+	at := r.seq
 	for i := range f.Steps {
 		rec := f.Envelope.Records[i]
 		if rec.Event == nil {
@@ -284,6 +387,9 @@ func (r *runner) repeat(f *trace.Frame) {
 		again := *f.Envelope
 		again.Writer, again.Number, again.Records = "", 0, []envelope.Record{rec}
 		conflict := len(f.Steps[i].Expect) > 0 && f.Steps[i].Expect[0].Kind == "conflict"
+		if r.trace.Loose {
+			conflict = r.conflicts[journalPlace{at, uint32(i)}]
+		}
 		r.seq++
 		r.op.BeginFrame(r.seq, &again)
 		r.enter(r.seq, &again)
@@ -303,7 +409,7 @@ func (r *runner) repeat(f *trace.Frame) {
 }
 
 // show answers an output as a trace would state it.
-func show(t testing.TB, data []byte) map[string]string {
+func show(t tester, data []byte) map[string]string {
 	t.Helper()
 	rec, err := record.Decode(data)
 	if err != nil {

@@ -14,6 +14,7 @@ type Reopen struct {
 	AsOf     string // name of a place line; "" = right before the record
 	Add      []Ref  // events that were TOO_LATE
 	Withdraw []Ref  // retractions that were TOO_LATE
+	Late     bool   // everything of the key that was TOO_LATE before AsOf and was not handed back yet
 	Auto     bool   // restore what was published and final at AsOf; else nothing
 	Parts    int    // numbered parts, each in a frame of its own before it; 1 = single
 	Other    bool   // of another policy generation
@@ -41,6 +42,7 @@ func (p *parser) reopen() (r *Reopen, err error) {
 	if r.Parts, err = strconv.Atoi(a.take("parts", "1")); err != nil {
 		return nil, err
 	}
+	r.Late = a.take("late", "no") == "yes"
 	r.Add, r.Withdraw = refs(a.take("add", "")), refs(a.take("withdraw", ""))
 	return r, nil
 }

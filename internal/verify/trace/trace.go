@@ -23,6 +23,7 @@ type Trace struct {
 	Places map[string]int // name of a place line → number of frames before it
 	NoDup  bool           // the trace forgets ids, so events must not be repeated
 	Cases  []string       // cases of the literature that the trace translates
+	Loose  bool           // outputs are not stated: core and oracle must only agree
 	Lint   string         // rule by which lint refuses the policy; then there are no frames
 }
 
@@ -121,6 +122,8 @@ func (p *parser) take(fields []string) (err error) {
 		err = p.policy()
 	case "nodup":
 		p.trace.NoDup = true
+	case "loose":
+		p.trace.Loose = true
 	case "lint":
 		p.trace.Lint = p.attrs.take("rule", "")
 	case "frame":

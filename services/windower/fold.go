@@ -66,14 +66,14 @@ func (f *fold) load(seq uint64, data []byte) error {
 }
 
 // advance takes in the open frame up to its end, or until stop answers true; stop is
-// asked after every output and after every record.
+// asked after every output and every record, but not inside a group of outputs.
 func (f *fold) advance(stop func() bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.open {
 		if f.draining {
 			f.draining = f.take()
-			if stop() {
+			if !f.op.InGroup() && stop() {
 				return nil
 			}
 			continue
@@ -102,6 +102,9 @@ func (f *fold) advance(stop func() bool) error {
 		}
 		f.index++
 		f.draining = true
+		if stop() {
+			return nil
+		}
 	}
 	return nil
 }
@@ -148,6 +151,13 @@ func (f *fold) take() bool {
 // waiting answers how many bytes of records wait, as they count in a message.
 func (f *fold) waiting() int { return len(f.arena) + recordOverhead*len(f.ends) }
 
+// overflows tells whether the group that comes next does not fit beside the records that
+// wait: a group stands in one commit.
+func (f *fold) overflows() bool {
+	bytes, records := f.op.GroupBytes()
+	return bytes > 0 && len(f.ends) > 0 && f.waiting()+bytes+recordOverhead*records > groupRoom
+}
+
 // cut answers the records that wait and forgets them; they stay valid until the next advance.
 func (f *fold) cut() [][]byte {
 	f.list = f.list[:0]
@@ -161,7 +171,10 @@ func (f *fold) cut() [][]byte {
 }
 
 // whole tells whether nothing is pending in the operator: only then it may be checkpointed.
-func (f *fold) whole() bool { return f.op.Position().Outputs == 0 }
+func (f *fold) whole() bool {
+	_, records := f.op.GroupBytes()
+	return f.op.Position().Outputs == 0 && records == 0
+}
 
 // commit answers the COMMIT of all that was taken so far; created is the creation time
 // of the events stream.
@@ -171,6 +184,7 @@ func (f *fold) commit(created int64) revision.Commit {
 	position.Stream, position.Created = f.part.eventsStream(), created
 	c.Inputs = []revision.InputPosition{position}
 	c.W, c.Wdata, c.Counts, c.IDDigest = f.op.Totals()
+	c.OpenFrom = f.op.OpenFrom()
 	c.Records, c.RecordsDigest = f.records, f.digest
 	return c
 }

@@ -141,7 +141,7 @@ func (l *live) leave(ctx context.Context, handoff bool) error {
 // takeIn takes in the open frame; what one mark releases is cut over as many commits as
 // it needs.
 func (l *live) takeIn(ctx context.Context) error {
-	full := func() bool { return l.fold.waiting() >= l.u.cut }
+	full := func() bool { return l.fold.waiting() >= l.u.cut || l.fold.overflows() }
 	for {
 		if err := l.advance(ctx, full); err != nil {
 			return err

@@ -20,6 +20,9 @@ const (
 	// cutBytes ends a commit. What is left to the bound holds one more record of any size
 	// that a key and a policy can make, and the COMMIT.
 	cutBytes = journal.MaxCommitBytes - 256<<10
+	// groupRoom is what records that must stand in one commit may come to: the rest holds
+	// the COMMIT. No group is larger by itself, see policy.MergeLimit.
+	groupRoom = journal.MaxCommitBytes - 16<<10
 	// recordOverhead bounds what the wire form adds to a record.
 	recordOverhead = 6
 )

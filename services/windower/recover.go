@@ -284,6 +284,8 @@ func (r *recovery) compare(seq uint64, c *revision.Commit) error {
 		what = fmt.Sprintf("recordsDigest is %x, the COMMIT says %x", mine.RecordsDigest, c.RecordsDigest)
 	case mine.IDDigest != c.IDDigest:
 		what = fmt.Sprintf("idDigest is %x, the COMMIT says %x", mine.IDDigest, c.IDDigest)
+	case mine.OpenFrom != c.OpenFrom:
+		what = fmt.Sprintf("openFrom is %s, the COMMIT says %s", mine.OpenFrom, c.OpenFrom)
 	case mine.W != c.W || mine.Wdata != c.Wdata:
 		what = fmt.Sprintf("W is %s and Wdata %s, the COMMIT says %s and %s", mine.W, mine.Wdata, c.W, c.Wdata)
 	default:

@@ -30,7 +30,7 @@ type reopened struct {
 // act puts windows back, takes events in and out, and lays out what is to be published.
 func (o *Operator) act(r *envelope.Reopen) error {
 	if o.sessions != nil {
-		return o.reopenBroken(fmt.Errorf("REOPEN of key %q: this version does not reopen sessions; run the version that wrote it", r.Key))
+		return o.sessions.reopen(r)
 	}
 	a := reopening{o: o, key: r.Key, restored: make(map[*pane]bool)}
 	for i := range r.Retracted {

@@ -80,10 +80,6 @@ const (
 
 const noFinal = -1 << 63
 
-// reopenGrace is how long after a mark what it made final is still held, in microseconds
-// of ingestNow: a REOPEN that is as old is refused.
-const reopenGrace = 60_000_000
-
 // sessionKey is what is held of one key.
 type sessionKey struct {
 	list     []uint32 // sessions, by start; they do not overlap

@@ -146,7 +146,9 @@ func (s *sessions) nextGroup() {
 	p.out, p.ends, p.taken, p.opened = p.out[:0], p.ends[:0], 0, envelope.MaxEventTime
 	if len(p.items) == 0 {
 		s.o.plan.active = false
-		s.o.settleMark()
+		if !p.reopened {
+			s.o.settleMark()
+		}
 		return
 	}
 	item := p.items[0]
@@ -281,7 +283,7 @@ func (s *sessions) supersede(ref uint32, b revision.Window, gone []uint32, w rea
 	s.put(r, digest)
 	at := &s.rows[row]
 	at.revision, at.digest, at.owners = r.Revision, digest, 1
-	if before.flags&rowFirstLate != 0 || r.Revision == 1 && r.Firing == revision.FiringLate {
+	if before.flags&rowFirstLate != 0 || r.Revision == 1 && r.Firing != revision.FiringOnTime {
 		at.flags |= rowFirstLate
 	}
 	x.rows = append(x.rows, row)

@@ -29,9 +29,8 @@ func (s *sessions) finish(ref uint32) {
 // settle gives back what nobody may ask for any more. It is called when all outputs of a
 // mark were taken.
 func (s *sessions) settle() {
-	limit := int64(s.o.now) - reopenGrace
 	for {
-		e, ok := s.finals.next(limit)
+		e, ok := s.finals.next(s.o.now)
 		if !ok {
 			break
 		}
@@ -41,11 +40,11 @@ func (s *sessions) settle() {
 	}
 	s.graves.reach(s.o.tracker.W(), func(_ int64, key uint32) bool { return s.closeGraves(key) })
 	for {
-		e, ok := s.forgets.next(limit)
+		e, ok := s.forgets.next(s.o.now)
 		if !ok {
 			break
 		}
-		s.clearGraves(e.n, limit)
+		s.clearGraves(e.n)
 	}
 	s.openFrom()
 	if len(s.open.list) > 4*s.live+1024 {
@@ -91,11 +90,11 @@ func (s *sessions) closeGraves(key uint32) (done bool) {
 	return done
 }
 
-// clearGraves forgets the numbers that became final at limit or before.
-func (s *sessions) clearGraves(key uint32, limit int64) {
+// clearGraves forgets the numbers whose grace is over.
+func (s *sessions) clearGraves(key uint32) {
 	k := s.keyOf(key)
 	n := len(k.graves)
-	k.graves = slices.DeleteFunc(k.graves, func(g grave) bool { return g.final != noFinal && g.final <= limit })
+	k.graves = slices.DeleteFunc(k.graves, func(g grave) bool { return g.final != noFinal && graceOver(envelope.IngestTime(g.final), s.o.now) })
 	if len(k.graves) < n {
 		s.touchKey(key)
 		s.settleKey(key)

@@ -85,9 +85,9 @@ type fifoEntry struct {
 
 func (f *fifo) add(at int64, n uint32) { f.list = append(f.list, fifoEntry{at, n}) }
 
-// next takes the first entry that is no younger than limit.
-func (f *fifo) next(limit int64) (e fifoEntry, ok bool) {
-	if f.done == len(f.list) || f.list[f.done].at > limit {
+// next takes the first entry whose grace is over.
+func (f *fifo) next(now envelope.IngestTime) (e fifoEntry, ok bool) {
+	if f.done == len(f.list) || !graceOver(envelope.IngestTime(f.list[f.done].at), now) {
 		return e, false
 	}
 	e = f.list[f.done]

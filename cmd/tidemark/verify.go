@@ -38,6 +38,9 @@ if any gate fails.`,
 			if errors.Is(err, gates.ErrUnknownStream) {
 				return usage(err)
 			}
+			if errors.Is(err, gates.ErrBeyondOracle) {
+				return refused(err)
+			}
 			if err != nil {
 				return err
 			}

@@ -20,8 +20,8 @@ import (
 const pauseTime = 100 * time.Millisecond
 
 type rowKey struct {
-	key   string
-	start envelope.EventTime
+	key        string
+	start, end envelope.EventTime
 }
 
 // accepted is the fold over one (job, generation, key partition) of the revisions stream.
@@ -29,13 +29,23 @@ type accepted struct {
 	commit    *revision.Commit // the last one read
 	rows      map[rowKey]*revision.Revision
 	heads     map[rowKey]revision.Digest
+	sessions  map[string]spans // by key, for policies with sessions; else nil
 	revisions Gate
 	chains    Gate
+	groups    Gate
+}
+
+func newAccepted(p *policy.StreamTimePolicy) *accepted {
+	a := &accepted{rows: map[rowKey]*revision.Revision{}, heads: map[rowKey]revision.Digest{}}
+	if p.Window.Kind == policy.Session {
+		a.sessions = map[string]spans{}
+	}
+	return a
 }
 
 // readAccepted folds the revisions stream up to the last COMMIT that was there at the call.
 func readAccepted(ctx context.Context, js jetstream.JetStream, t *tally, bs string, p *policy.StreamTimePolicy, pp int) (*accepted, error) {
-	a := &accepted{rows: map[rowKey]*revision.Revision{}, heads: map[rowKey]revision.Digest{}}
+	a := newAccepted(p)
 	stream := subject.RevisionsStream(bs)
 	fence := subject.Commits(bs, p.Job, p.Generation, pp)
 	last, err := journal.LastSeq(ctx, js, stream, fence)
@@ -66,10 +76,8 @@ func readAccepted(ctx context.Context, js jetstream.JetStream, t *tally, bs stri
 		if batch == nil || batch.Fence.Commit == nil {
 			continue
 		}
-		for _, message := range batch.Messages {
-			if digest, err = a.accept(message, digest); err != nil {
-				return nil, err
-			}
+		if digest, err = a.batch(batch, digest); err != nil {
+			return nil, err
 		}
 		a.commit = batch.Fence.Commit
 		a.chains.look(1)
@@ -81,14 +89,25 @@ func readAccepted(ctx context.Context, js jetstream.JetStream, t *tally, bs stri
 	return a, nil
 }
 
-// accept checks one revision against its predecessor and makes it the current row.
-func (a *accepted) accept(m journal.Msg, digest revision.Digest) (revision.Digest, error) {
-	r, err := revision.ParseJSON(m.Data)
-	if err != nil {
-		return digest, fmt.Errorf("revision at sequence %d: %w", m.Seq, err)
+// batch takes in what was accepted together.
+func (a *accepted) batch(b *journal.Batch, digest revision.Digest) (revision.Digest, error) {
+	list := make([]*revision.Revision, len(b.Messages))
+	for i, m := range b.Messages {
+		r, err := revision.ParseJSON(m.Data)
+		if err != nil {
+			return digest, fmt.Errorf("revision at sequence %d: %w", m.Seq, err)
+		}
+		list[i] = r
+		digest = a.accept(m.Seq, r, digest)
 	}
+	a.takeGroups(list, b.FenceSeq)
+	return digest, nil
+}
+
+// accept checks one revision against its predecessor and makes it the current row.
+func (a *accepted) accept(seq uint64, r *revision.Revision, digest revision.Digest) revision.Digest {
 	a.revisions.look(1)
-	k := rowKey{r.Key, r.Window.Start}
+	k := rowKey{r.Key, r.Window.Start, r.Window.End}
 	own := r.ComputeDigest()
 	var before uint64
 	if head := a.rows[k]; head != nil {
@@ -96,12 +115,12 @@ func (a *accepted) accept(m journal.Msg, digest revision.Digest) (revision.Diges
 	}
 	switch {
 	case r.Revision != before+1:
-		a.revisions.fail("sequence %d: key %q window %s: revision %d follows %d", m.Seq, r.Key, r.Window.Start, r.Revision, before)
+		a.revisions.fail("sequence %d: key %q window %s to %s: revision %d follows %d", seq, r.Key, r.Window.Start, r.Window.End, r.Revision, before)
 	case before == 0 && r.Predecessor != nil, before > 0 && (r.Predecessor == nil || r.Predecessor.Revision != before || r.Predecessor.Digest != a.heads[k]):
-		a.revisions.fail("sequence %d: key %q window %s: revision %d names another predecessor than the one accepted", m.Seq, r.Key, r.Window.Start, r.Revision)
+		a.revisions.fail("sequence %d: key %q window %s to %s: revision %d names another predecessor than the one accepted", seq, r.Key, r.Window.Start, r.Window.End, r.Revision)
 	}
 	a.rows[k], a.heads[k] = r, own
-	return chain(digest, own[:]), nil
+	return chain(digest, own[:])
 }
 
 // chain answers SHA-256(before + record).
@@ -118,6 +137,7 @@ func chain(before revision.Digest, record []byte) revision.Digest {
 func (a *accepted) report(t *tally) {
 	t.revisions.merge(a.revisions)
 	t.chains.merge(a.chains)
+	t.groups.merge(a.groups)
 }
 
 func (g *Gate) merge(other Gate) {

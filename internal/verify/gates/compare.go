@@ -17,6 +17,8 @@ func (u *unit) compare(t *tally, o *Options, report *Report) {
 	u.compareLate(t)
 	u.compareConflicts(t)
 	u.compareCounts(t)
+	u.compareRefused(t)
+	u.compareMembers(t, o)
 }
 
 func (u *unit) name() string {
@@ -27,7 +29,7 @@ func (u *unit) name() string {
 func (u *unit) compareRows(t *tally, o *Options, report *Report) {
 	expected := map[rowKey]bool{}
 	for _, want := range u.oracle.Rows() {
-		k := rowKey{want.Key, want.Start}
+		k := rowKey{want.Key, want.Start, want.End}
 		expected[k] = true
 		if !o.covers(want.Key, want.Start) {
 			continue
@@ -77,14 +79,21 @@ func valueDiffers(got *revision.Revision, want *oracle.Row) string {
 
 func rowDiffers(got *revision.Revision, want *oracle.Row) string {
 	switch {
-	case got.Window.End != want.End:
-		return fmt.Sprintf("window ends at %s, the oracle's at %s", got.Window.End, want.End)
 	case got.Revision != want.Revision:
 		return fmt.Sprintf("revision %d, the oracle has %d", got.Revision, want.Revision)
 	case got.Inputs.Events != want.Events:
 		return fmt.Sprintf("%d events, the oracle has %d", got.Inputs.Events, want.Events)
 	case fmt.Sprintf("%x", got.Inputs.IDDigest) != want.IDDigest:
 		return fmt.Sprintf("idDigest %x, the oracle has %s", got.Inputs.IDDigest, want.IDDigest)
+	case got.ResultID != want.ResultID:
+		return fmt.Sprintf("resultId %s, the oracle has %s", got.ResultID, want.ResultID)
+	case got.SupersededBy != want.SupersededBy:
+		return fmt.Sprintf("it is superseded by %q, the oracle's by %q", got.SupersededBy, want.SupersededBy)
+	case !slices.Equal(got.Supersedes, want.Supersedes):
+		return fmt.Sprintf("it supersedes %v, the oracle's %v", got.Supersedes, want.Supersedes)
+	case got.State != want.State || got.Firing != want.Firing || got.Cause != want.Cause || got.Origin != want.Origin || got.ValueChanged != want.ValueChanged:
+		return fmt.Sprintf("%s, %s, %s, origin %d, valueChanged %t; the oracle has %s, %s, %s, origin %d, valueChanged %t",
+			got.State, got.Firing, got.Cause, got.Origin, got.ValueChanged, want.State, want.Firing, want.Cause, want.Origin, want.ValueChanged)
 	}
 	return ""
 }
@@ -138,7 +147,7 @@ func (u *unit) compareCounts(t *tally) {
 	}
 	expected := map[string]uint64{
 		window.CountApplied: c.Applied, window.CountDuplicate: c.Duplicate, window.CountConflict: c.Conflict,
-		window.CountTooLate: c.TooLate, window.CountNoTime: c.NoTime,
+		window.CountTooLate: c.TooLate, window.CountNoTime: c.NoTime, window.CountReopened: c.Reopened,
 	}
 	for _, name := range slices.Sorted(maps.Keys(expected)) {
 		if got := u.proposed.count(name); got != expected[name] {

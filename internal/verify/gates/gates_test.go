@@ -8,7 +8,6 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/core/record"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
-	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/verify/oracle"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
@@ -48,7 +47,21 @@ func mark(to envelope.EventTime) *envelope.Mark {
 // record, one conflict.
 func world(t *testing.T) *unit {
 	t.Helper()
-	bs, p := documents()
+	_, p := documents()
+	return worldOf(t, p,
+		envelope.Record{Event: event("1", 10*minute, 5)},
+		envelope.Record{Event: event("2", 11*minute, 7)},
+		envelope.Record{Event: event("2", 11*minute, 8)}, // another payload
+		envelope.Record{Mark: mark(14 * minute)},
+		envelope.Record{Event: event("3", 1*minute, 9)}, // too late
+		envelope.Record{Mark: mark(15 * minute)},
+	)
+}
+
+// worldOf is what the engine and the oracle make of one frame under a policy.
+func worldOf(t *testing.T, p *policy.StreamTimePolicy, records ...envelope.Record) *unit {
+	t.Helper()
+	bs, _ := documents()
 	op, err := window.New(window.Config{Stream: bs, Policy: p})
 	if err != nil {
 		t.Fatal(err)
@@ -57,42 +70,38 @@ func world(t *testing.T) *unit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &unit{
-		entry: config.Entry{Policy: p}, oracle: o, proposed: &proposed{},
-		accepted: &accepted{rows: map[rowKey]*revision.Revision{}, heads: map[rowKey]revision.Digest{}},
-	}
-	f := &envelope.Frame{Extractors: []string{"at@1"}, Values: []string{"v"}, Records: []envelope.Record{
-		{Event: event("1", 10*minute, 5)},
-		{Event: event("2", 11*minute, 7)},
-		{Event: event("2", 11*minute, 8)}, // another payload
-		{Mark: mark(14 * minute)},
-		{Event: event("3", 1*minute, 9)}, // too late
-		{Mark: mark(15 * minute)},
-	}}
-	u.in = 4
+	u := &unit{entry: config.Entry{Policy: p}, proposed: &proposed{}, accepted: newAccepted(p)}
+	u.watch(o)
+	static := record.Static{Stream: bs.Name, Job: p.Job, PolicyGeneration: p.PolicyGeneration()}
+	f := &envelope.Frame{Extractors: []string{"at@1"}, Values: []string{"v"}, Records: records}
 	op.BeginFrame(1, f)
 	for i := range f.Records {
 		if err := op.Apply(i, &f.Records[i]); err != nil {
 			t.Fatal(err)
 		}
+		var batch []*revision.Revision
 		for raw, more := op.Next(nil); more; raw, more = op.Next(nil) {
 			r, err := record.Decode(raw)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if r.Proposal != nil {
-				u.accepted.rows[rowKey{r.Proposal.Key, r.Proposal.Window.Start}] = r.Proposal
+				static.Fill(r.Proposal)
+				batch = append(batch, r.Proposal)
+				u.accepted.rows[rowKey{r.Proposal.Key, r.Proposal.Window.Start, r.Proposal.Window.End}] = r.Proposal
 			}
 			if err := u.proposed.take(raw); err != nil {
 				t.Fatal(err)
 			}
 		}
+		u.accepted.takeGroups(batch, uint64(i))
 	}
 	op.EndFrame()
 	c := revision.NewCommit()
 	_, _, c.Counts, c.IDDigest = op.Totals()
-	u.proposed.commit = &c
-	if err := o.Frame(1, f, -1); err != nil {
+	c.OpenFrom = op.OpenFrom()
+	u.proposed.commit, u.until = &c, op.Position()
+	if err := u.take(1, f, true); err != nil {
 		t.Fatal(err)
 	}
 	return u
@@ -101,6 +110,7 @@ func world(t *testing.T) *unit {
 // judge compares the unit and answers the names of the gates that fail.
 func judge(u *unit) []string {
 	t := newTally()
+	u.accepted.report(t)
 	u.compare(t, &Options{}, &Report{})
 	var failed []string
 	for _, g := range t.gates() {
@@ -122,14 +132,14 @@ func TestAWholeWorldPassesEveryGate(t *testing.T) {
 }
 
 func TestGatesFailOnWhatTheyAreFor(t *testing.T) {
-	row := rowKey{"a", 10 * minute}
+	row := rowKey{"a", 10 * minute, 11 * minute}
 	for name, c := range map[string]struct {
 		damage func(*unit)
 		gate   string
 	}{
 		"a wrong value":        {func(u *unit) { u.accepted.rows[row].Value[1].Text = "6" }, "current value minus recomputation"},
 		"a missing row":        {func(u *unit) { delete(u.accepted.rows, row) }, "results equal the oracle"},
-		"a row too many":       {func(u *unit) { u.accepted.rows[rowKey{"b", 0}] = &revision.Revision{Key: "b", Revision: 1} }, "results equal the oracle"},
+		"a row too many":       {func(u *unit) { u.accepted.rows[rowKey{key: "b"}] = &revision.Revision{Key: "b", Revision: 1} }, "results equal the oracle"},
 		"a wrong revision":     {func(u *unit) { u.accepted.rows[row].Revision = 2 }, "results equal the oracle"},
 		"another member":       {func(u *unit) { u.accepted.rows[row].Inputs.IDDigest[0]++ }, "results equal the oracle"},
 		"a late record lost":   {func(u *unit) { u.proposed.late = nil }, "late records"},
@@ -207,21 +217,15 @@ func TestBrokenRevisionChainsAreFound(t *testing.T) {
 		"wrong predecessor": {[]*revision.Revision{first, &wrong}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &accepted{rows: map[rowKey]*revision.Revision{}, heads: map[rowKey]revision.Digest{}}
+			_, p := documents()
+			a := newAccepted(p)
 			var digest revision.Digest
 			for i, r := range c.chain {
-				var err error
-				if digest, err = a.accept(message(uint64(i+1), r), digest); err != nil {
-					t.Fatal(err)
-				}
+				digest = a.accept(uint64(i+1), r, digest)
 			}
 			if a.revisions.Wrong != c.wrong {
 				t.Errorf("%d findings, want %d: %v", a.revisions.Wrong, c.wrong, a.revisions.Details)
 			}
 		})
 	}
-}
-
-func message(seq uint64, r *revision.Revision) journal.Msg {
-	return journal.Msg{Seq: seq, Data: r.AppendJSON(nil)}
 }

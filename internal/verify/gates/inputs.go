@@ -214,6 +214,9 @@ func (u *unit) countIn(f *envelope.Frame, until int) {
 			continue
 		}
 		u.in++
+		if u.keys != nil && !u.keys[ev.Key] {
+			u.keys[string([]byte(ev.Key))] = true
+		}
 	}
 }
 

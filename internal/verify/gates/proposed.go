@@ -19,6 +19,7 @@ type proposed struct {
 	commit    *revision.Commit // the last one read
 	late      []record.Late
 	conflicts []record.Conflict
+	refused   []string
 	chains    Gate
 }
 
@@ -73,7 +74,7 @@ func readProposed(ctx context.Context, js jetstream.JetStream, bs string, entry 
 
 func (p *proposed) take(raw []byte) error {
 	switch record.KindOf(raw) {
-	case record.KindLate, record.KindConflict:
+	case record.KindLate, record.KindConflict, record.KindRefused:
 	default:
 		return nil // proposals are judged by what was accepted of them
 	}
@@ -87,7 +88,15 @@ func (p *proposed) take(raw []byte) error {
 	if r.Conflict != nil {
 		p.conflicts = append(p.conflicts, *r.Conflict)
 	}
+	if f := r.Refused; f != nil {
+		p.refused = append(p.refused, refusedText(f.Key, f.Epoch, f.AsOf.Seq, f.AsOf.Index, f.Why))
+	}
 	return nil
+}
+
+// refusedText says which REOPEN was refused, and why.
+func refusedText(key string, epoch, seq uint64, index uint32, why string) string {
+	return fmt.Sprintf("key %q, epoch %d, as of %d/%d: %s", key, epoch, seq, index, why)
 }
 
 func (p *proposed) report(t *tally) { t.chains.merge(p.chains) }

@@ -41,6 +41,7 @@ func (g *Gate) fail(format string, args ...any) {
 type tally struct {
 	results, values, frames, offsets, twice, replays Gate
 	conservation, late, conflicts, revisions, chains Gate
+	groups, members, refused                         Gate
 	notes                                            []string
 }
 
@@ -56,12 +57,15 @@ func newTally() *tally {
 		late:         Gate{Name: "late records equal the oracle's", Must: "100 %"},
 		conflicts:    Gate{Name: "conflict records equal the oracle's", Must: "100 %"},
 		revisions:    Gate{Name: "revision gaps, backward steps, wrong predecessors, wrong digests", Must: "0"},
+		groups:       Gate{Name: "sessions replaced in one batch, sessions of a key apart", Must: "always"},
+		members:      Gate{Name: "events of sessions in exactly one current session", Must: "100 %"},
+		refused:      Gate{Name: "answers to REOPENs equal the oracle's", Must: "100 %"},
 		chains:       Gate{Name: "journal hash chains", Must: "whole"},
 	}
 }
 
 func (t *tally) gates() []Gate {
-	all := []*Gate{&t.results, &t.values, &t.frames, &t.offsets, &t.twice, &t.replays, &t.conservation, &t.late, &t.conflicts, &t.revisions, &t.chains}
+	all := []*Gate{&t.results, &t.values, &t.frames, &t.offsets, &t.twice, &t.replays, &t.conservation, &t.late, &t.conflicts, &t.refused, &t.groups, &t.members, &t.revisions, &t.chains}
 	out := make([]Gate, len(all))
 	for i, g := range all {
 		g.OK = g.Wrong == 0

@@ -16,8 +16,13 @@ import (
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
-// ErrUnknownStream tells that no document of that name is applied.
-var ErrUnknownStream = errors.New("nothing to verify")
+// Errors of Run; use errors.Is.
+var (
+	// ErrUnknownStream tells that no document of that name is applied.
+	ErrUnknownStream = errors.New("nothing to verify")
+	// ErrBeyondOracle tells that a policy asks for what the oracle cannot recompute.
+	ErrBeyondOracle = errors.New("cannot be verified by this version")
+)
 
 // Options narrow a run.
 type Options struct {
@@ -41,6 +46,8 @@ type unit struct {
 	proposed *proposed              // what the windows journal says
 	until    revision.InputPosition // how far the oracle goes in the events journal
 	in       uint64                 // events of the policy's sources up to until, each frame once
+	keys     map[string]bool        // of these events; sessions only
+	refused  []string               // answers to REOPENs, by the oracle
 }
 
 // Run verifies a business stream. An error means that it could not be verified, not
@@ -107,9 +114,10 @@ func newUnit(ctx context.Context, js jetstream.JetStream, t *tally, bs *policy.B
 	p := entry.Policy
 	o, err := oracle.New(bs, p)
 	if err != nil {
-		return nil, err
+		return nil, beyond(err)
 	}
-	u := &unit{entry: entry, pp: pp, oracle: o}
+	u := &unit{entry: entry, pp: pp}
+	u.watch(o)
 	for {
 		if u.accepted, err = readAccepted(ctx, js, t, bs.Name, p, pp); err != nil {
 			return nil, err
@@ -135,6 +143,24 @@ func newUnit(ctx context.Context, js jetstream.JetStream, t *tally, bs *policy.B
 			return nil, fmt.Errorf("the outputs of one mark were not all accepted in time: %w", err)
 		}
 	}
+}
+
+// beyond says why a policy cannot be verified, and what to do.
+func beyond(cause error) error {
+	return fmt.Errorf("%w: %w; verify another generation with --generation, or use a version that knows such policies", ErrBeyondOracle, cause)
+}
+
+// watch makes o the unit's oracle and notes what it answers to REOPENs.
+func (u *unit) watch(o *oracle.Oracle) {
+	u.oracle = o
+	if u.entry.Policy.Window.Kind == policy.Session {
+		u.keys = map[string]bool{}
+	}
+	o.Watch(func(out oracle.Output) {
+		if r := out.Refused; r != nil {
+			u.refused = append(u.refused, refusedText(r.Key, r.Epoch, r.AsOf.Seq, r.AsOf.Index, r.Why))
+		}
+	})
 }
 
 func pause(ctx context.Context) error {

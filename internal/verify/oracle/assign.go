@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
 // bounds are those of a window, half-open.
@@ -157,4 +158,13 @@ func clamp(n *big.Int) envelope.EventTime {
 		return envelope.MaxEventTime
 	}
 	return envelope.EventTime(n.Int64())
+}
+
+// Windows answers the windows that an event time falls into, by (end, start); for sessions
+// the stretch that an event covers by itself.
+func (o *Oracle) Windows(t envelope.EventTime) (out []revision.Window) {
+	for _, b := range o.assign.windows(t) {
+		out = append(out, revision.Window{Start: b.start, End: b.end})
+	}
+	return out
 }

@@ -31,10 +31,10 @@ type Oracle struct {
 	projections map[place]*projection
 	sources     map[string]int // source → partitions of the policy
 
-	now      envelope.IngestTime // the highest ingestNow of all marks
-	epoch    uint64              // of reconcilers, the highest seen
-	reopened map[string]position // key → its last REOPEN
-	parts    []*envelope.Reopen  // of the one that is coming in
+	now      envelope.IngestTime           // the highest ingestNow of all marks
+	epoch    uint64                        // of reconcilers, the highest seen
+	reopened map[string]reopening          // key → its last REOPEN
+	parts    map[string][]*envelope.Reopen // key → of the one that is coming in
 	refusals map[position]*refusal
 
 	late      []Late
@@ -124,7 +124,7 @@ func New(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*Oracle, er
 		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{}, ids: map[idKey]*idState{},
 		windows: map[place]*window{}, changed: map[place]*window{}, sessions: map[string]*sessions{},
 		projections: map[place]*projection{}, sources: map[string]int{},
-		now: math.MinInt64, reopened: map[string]position{}, refusals: map[position]*refusal{},
+		now: math.MinInt64, reopened: map[string]reopening{}, parts: map[string][]*envelope.Reopen{}, refusals: map[position]*refusal{},
 	}
 	o.counts.IDDigest = new(big.Int)
 	for _, s := range p.Sources {

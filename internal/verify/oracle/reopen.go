@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"math/big"
 	"slices"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
@@ -15,6 +16,7 @@ const (
 	RefusedEpoch    = "epoch"    // a higher epoch of the reconciler was seen
 	RefusedReopened = "reopened" // the key had a REOPEN after asOf
 	RefusedStale    = "stale"    // ingestNow moved 60 s or more since asOf
+	RefusedParts    = "parts"    // a part is missing
 )
 
 // Refused is the answer to a REOPEN that changed nothing.
@@ -29,6 +31,13 @@ type Refused struct {
 type position struct {
 	seq   uint64
 	index uint32
+}
+
+// reopening is the last REOPEN of a key that was acted on. It is of interest for 60 s of
+// ingestNow: one that does not know of it is stale then anyway.
+type reopening struct {
+	position
+	now envelope.IngestTime
 }
 
 // refusal is an event that was TOO_LATE for some of its windows: what a REOPEN may take
@@ -51,26 +60,22 @@ func (o *Oracle) reopen(where position, body []byte) error {
 	if r.PolicyGeneration != o.policy.PolicyGeneration() {
 		return nil
 	}
-	if r.Parts > 0 {
-		if r.Part == 1 {
-			o.parts = nil
-		}
-		o.parts = append(o.parts, r)
-		if r.Part < r.Parts {
-			return nil
-		}
-		parts := o.parts
-		o.parts = nil
-		if r, err = envelope.JoinReopen(parts); err != nil {
-			return err
-		}
+	fenced := r.Epoch < o.epoch
+	o.epoch = max(o.epoch, r.Epoch)
+	whole := o.collect(r)
+	if r.Part < r.Parts {
+		return nil
 	}
-	if reason := o.refuses(r); reason != "" {
+	parts := o.parts[r.Key]
+	delete(o.parts, r.Key)
+	if reason := o.refuses(r, fenced, whole); reason != "" {
 		o.tell(Output{Refused: &Refused{r.Key, r.Epoch, r.AsOf, reason}})
 		return nil
 	}
-	o.epoch = r.Epoch
-	o.reopened[r.Key] = where
+	if r, err = envelope.JoinReopen(parts); err != nil {
+		return err
+	}
+	o.reopened[r.Key] = reopening{where, o.now}
 	for i := range r.Add {
 		if err := o.handBack(r.Key, &r.Add[i], false); err != nil {
 			return err
@@ -86,18 +91,44 @@ func (o *Oracle) reopen(where position, body []byte) error {
 	return nil
 }
 
+// collect keeps the parts of a key's REOPEN, each once and in order, and tells whether they
+// are all there.
+func (o *Oracle) collect(r *envelope.Reopen) (whole bool) {
+	parts := o.parts[r.Key]
+	switch {
+	case r.Part <= 1:
+		parts = []*envelope.Reopen{r}
+	case len(parts) == 0 || !envelope.SameReopen(parts[0], r):
+		parts = nil
+	case int(r.Part) == len(parts)+1:
+		parts = append(parts, r)
+	case int(r.Part) != len(parts): // else the last one again
+		parts = nil
+	}
+	o.parts[r.Key] = parts
+	return len(parts) > 0 && len(parts) == int(max(r.Parts, 1))
+}
+
 // refuses answers why nothing may change, or "".
-func (o *Oracle) refuses(r *envelope.Reopen) string {
+func (o *Oracle) refuses(r *envelope.Reopen, fenced, whole bool) string {
 	last, had := o.reopened[r.Key]
 	switch {
-	case r.Epoch < o.epoch:
+	case fenced:
 		return RefusedEpoch
-	case had && r.AsOf.Before(last.seq, last.index):
+	case had && !o.graceOver(last.now) && r.AsOf.Before(last.seq, last.index):
 		return RefusedReopened
-	case int64(o.now)-int64(r.AsOfNow) >= reopenGrace:
+	case o.graceOver(r.AsOfNow):
 		return RefusedStale
+	case !whole:
+		return RefusedParts
 	}
 	return ""
+}
+
+// graceOver tells whether ingestNow moved 60 s or more since.
+func (o *Oracle) graceOver(since envelope.IngestTime) bool {
+	moved := new(big.Int).Sub(big.NewInt(int64(o.now)), big.NewInt(int64(since)))
+	return moved.Cmp(big.NewInt(reopenGrace)) >= 0
 }
 
 // handBack takes one event in or out of the windows that had refused it.
@@ -119,7 +150,8 @@ func (o *Oracle) handBack(key string, e *envelope.ReopenEvent, retract bool) err
 			o.include(key, b, r.member, n)
 		}
 	}
-	if moved {
+	// An event that some window took in time counts as applied, and once.
+	if moved && len(r.windows) == len(o.assign.windows(r.member.time)) {
 		o.counts.Reopened++
 		o.counts.IDDigest = addHash(o.counts.IDDigest, e.Source, e.ID)
 	}

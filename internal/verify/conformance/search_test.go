@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tidemark-mesh/tidemark/internal/verify/trace"
+	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"pgregory.net/rapid"
+)
+
+// failure is what a tester that only remembers panics with.
+type failure struct{ text string }
+
+// remembering is a tester for a trace that may fail: the failure is the answer.
+type remembering struct{}
+
+func (remembering) Helper() {}
+
+func (remembering) Fatal(args ...any) { panic(failure{fmt.Sprint(args...)}) }
+
+func (remembering) Fatalf(format string, args ...any) { panic(failure{fmt.Sprintf(format, args...)}) }
+
+// try runs a trace and answers how it failed, or "".
+func try(lines []string, m mode, batch bool) (failed string) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			failed = r.text
+		default:
+			failed = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	tr, err := trace.Parse("random", strings.Join(lines, "\n"))
+	if err != nil {
+		return "unreadable: " + err.Error()
+	}
+	r := newRunner(remembering{}, tr, m)
+	r.run()
+	if batch {
+		r.finally()
+	}
+	return ""
+}
+
+// finally compares what readers see after everything late was handed back with a batch
+// computation over all unique events that were not withdrawn.
+func (r *runner) finally() {
+	got, want := map[string]string{}, map[string]string{}
+	for at, row := range r.rows {
+		if row.Op == revision.Upsert {
+			got[at.key+" "+interval(at.Window)] = fmt.Sprintf("%d events %x", row.Inputs.Events, row.Inputs.IDDigest)
+		}
+	}
+	for at, members := range r.batch() {
+		var digest [16]byte
+		for _, e := range members {
+			digest = addHash(digest, e.event.Source, e.event.ID)
+		}
+		want[at.key+" "+interval(at.Window)] = fmt.Sprintf("%d events %x", len(members), digest)
+	}
+	if !maps.Equal(got, want) {
+		r.t.Fatalf("in the end:\n  readers see %v\n  a batch has %v", got, want)
+	}
+}
+
+// batch answers the windows over all unique events that were not withdrawn.
+func (r *runner) batch() map[rowID][]*entry {
+	first, withdrawn := map[[3]string]*entry{}, map[[3]string]bool{}
+	for _, at := range r.journalOrder() {
+		e := r.events[at]
+		if e.event.Withdraws != "" {
+			withdrawn[[3]string{e.key, e.event.Source, e.event.Withdraws}] = true
+		} else if id := [3]string{e.key, e.event.Source, e.event.ID}; first[id] == nil {
+			first[id] = e
+		}
+	}
+	byKey := map[string][]*entry{}
+	for id, e := range first {
+		if !withdrawn[id] {
+			byKey[e.key] = append(byKey[e.key], e)
+		}
+	}
+	out := map[rowID][]*entry{}
+	for key, list := range byKey {
+		slices.SortFunc(list, func(a, b *entry) int { return int(a.event.Time - b.event.Time) })
+		if r.policy.Window.Kind == policy.Session {
+			batchSessions(out, key, list, int64(r.policy.Window.Gap))
+			continue
+		}
+		for _, e := range list {
+			for _, w := range r.oracle.Windows(e.event.Time) {
+				out[rowID{key, w}] = append(out[rowID{key, w}], e)
+			}
+		}
+	}
+	return out
+}
+
+// batchSessions cuts sorted events where the distance is the gap or more.
+func batchSessions(out map[rowID][]*entry, key string, list []*entry, gap int64) {
+	for from, i := 0, 1; i <= len(list); i++ {
+		if i < len(list) && int64(list[i].event.Time-list[i-1].event.Time) < gap {
+			continue
+		}
+		w := revision.Window{Start: list[from].event.Time, End: list[i-1].event.Time.Add(gap)}
+		out[rowID{key, w}], from = list[from:i], i
+	}
+}
+
+func (r *runner) journalOrder() []journalPlace {
+	return slices.SortedFunc(maps.Keys(r.events), func(a, b journalPlace) int {
+		if a.seq != b.seq {
+			return int(int64(a.seq) - int64(b.seq))
+		}
+		return int(a.index) - int(b.index)
+	})
+}
+
+// minimise answers the shortest trace it finds that still fails: lines are left out in
+// ever smaller stretches.
+func minimise(lines []string, fails func([]string) bool) []string {
+	for size := len(lines) / 2; size >= 1; {
+		shorter := false
+		for from := 2; from+size <= len(lines); { // the policy stays, and that nothing is stated
+			without := append(slices.Clone(lines[:from]), lines[from+size:]...)
+			if fails(without) {
+				lines, shorter = without, true
+			} else {
+				from += size
+			}
+		}
+		if !shorter || size > 1 {
+			size /= 2
+		}
+	}
+	return lines
+}
+
+// keep writes a failing trace where every later run finds it.
+func keep(tb tester, seed uint64, lines []string, why string) string {
+	tb.Helper()
+	file := filepath.Join("testdata", "found", fmt.Sprintf("seed-%d.txt", seed))
+	why = strings.ReplaceAll(why, "\n", "\n# ")
+	text := fmt.Sprintf("# Seed %d failed:\n# %s\n%s\n", seed, why, strings.Join(lines, "\n"))
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		tb.Fatal(err)
+	}
+	return file
+}
+
+// search runs the trace of a seed in every mode. One that fails is minimised and kept.
+func search(tb tester, seed uint64, modes ...mode) {
+	tb.Helper()
+	conflicts := seed%2 == 0
+	lines, _ := randomTrace(seed, conflicts)
+	for _, m := range modes {
+		why := try(lines, m, !conflicts)
+		if why == "" {
+			continue
+		}
+		short := minimise(lines, func(l []string) bool { return fails(why, try(l, m, !conflicts)) })
+		tb.Fatalf("seed %d, %+v: %s\nminimised to %s", seed, m, why, keep(tb, seed, short, try(short, m, !conflicts)))
+	}
+}
+
+// fails tells whether a shorter trace fails too. One that leaves out what hands late events
+// back differs from a batch computation for that reason alone, so such a failure must have
+// been there before.
+func fails(before, why string) bool {
+	const end = "in the end"
+	return why != "" && !strings.HasPrefix(why, "unreadable") && strings.HasPrefix(why, end) == strings.HasPrefix(before, end)
+}
+
+// TestRandomTraces: whatever happens, core and oracle say the same, restored or not, with
+// events repeated or not; and in the end readers see what a batch computation gives.
+func TestRandomTraces(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		search(t, rapid.Uint64().Draw(rt, "seed"), mode{}, mode{restore: true}, mode{repeat: true})
+	})
+}

@@ -193,7 +193,7 @@ func (r *runner) undisposed(key string, before envelope.ReopenPlace) (add, withd
 	out := map[*entry]bool{}
 	for _, at := range late {
 		if e := r.events[at]; e.event.Withdraws != "" {
-			if target := r.target(e, before); target != nil {
+			if target := r.target(at, before); target != nil {
 				out[target] = true
 				withdraw = append(withdraw, at)
 			}
@@ -233,11 +233,16 @@ func (r *runner) withdrawn(e *entry, before envelope.ReopenPlace) bool {
 	return false
 }
 
-// target answers the event before the position that a retraction withdraws, or nil.
-func (r *runner) target(e *entry, before envelope.ReopenPlace) *entry {
-	for at, o := range r.events {
-		if at.seq < before.Seq && !r.conflicts[at] && !r.repeats(at) && o.key == e.key && o.event.Source == e.event.Source &&
-			o.event.ID == e.event.Withdraws && o.event.Withdraws == "" && o.event.Digest == e.event.Digest {
+// target answers the event that a retraction takes out of windows, or nil. One that came
+// behind its retraction and was not late never went into any.
+func (r *runner) target(at journalPlace, before envelope.ReopenPlace) *entry {
+	e := r.events[at]
+	for other, o := range r.events {
+		if other.seq >= before.Seq || r.conflicts[other] || r.repeats(other) || o.key != e.key || o.event.Source != e.event.Source ||
+			o.event.ID != e.event.Withdraws || o.event.Withdraws != "" || o.event.Digest != e.event.Digest {
+			continue
+		}
+		if len(o.late) > 0 || other.seq < at.seq || other.seq == at.seq && other.index < at.index {
 			return o
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/schema"
@@ -289,8 +290,12 @@ func TestEncodersAgree(t *testing.T) {
 	commit.Inputs = []revision.InputPosition{{Stream: "S", Created: 1, Seq: 1}}
 	alias := revision.Alias{Job: "j", Canonical: 1, Candidate: 2, CandidatePercent: 0, Epoch: 3, Switching: 2}
 	claim := revision.Claim{Epoch: 1, Owner: "o", CoreVersion: 1}
+	preview := revision.Preview{
+		Stream: r.Stream, Job: r.Job, PolicyGeneration: r.PolicyGeneration, Key: r.Key, Window: r.Window, LogicalWindowID: digest, ProjectionID: digest,
+		Value: []revision.Field{{Name: "orders", Text: "4"}, {Name: "revenue", Text: "1.00", Quoted: true}}, Events: 4, Watermark: envelope.MinEventTime, IngestNow: 1,
+	}
 	for name, text := range map[string][]byte{
-		"revision.v1": r.AppendJSON(nil), "commit.v1": commit.AppendJSON(nil), "alias.v1": alias.AppendJSON(nil), "claim.v1": claim.AppendJSON(nil),
+		"revision.v1": r.AppendJSON(nil), "early.v1": preview.AppendJSON(nil), "commit.v1": commit.AppendJSON(nil), "alias.v1": alias.AppendJSON(nil), "claim.v1": claim.AppendJSON(nil),
 	} {
 		if err := validateJSON(t, schemas[name], string(text)); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, text)

@@ -225,6 +225,11 @@ func AliasAll(bs string) string { return "tm." + bs + ".alias.>" }
 // EarlyStream names the memory stream of previews.
 func EarlyStream(bs string) string { return "TM_" + bs + "_EARLY" }
 
+// Early is the subject of one key's previews.
+func Early(bs, job string, gen int, key string) string {
+	return fmt.Sprintf("tm.%s.early.%s.%d.%s", bs, job, gen, Escape(key))
+}
+
 // EarlyAll covers every preview.
 func EarlyAll(bs string) string { return "tm." + bs + ".early.>" }
 

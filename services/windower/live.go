@@ -28,6 +28,7 @@ type live struct {
 	snaps   *snapshotter
 	yield   <-chan struct{} // closed when another process should have the partition
 	beat    *heartbeat.Loop
+	early   *previewer // of a policy with trigger.early, else nil
 }
 
 // flight is one commit in flight.
@@ -159,6 +160,7 @@ func (l *live) takeIn(ctx context.Context) error {
 	if err := failpoint.Hit("windower/after-decide"); err != nil {
 		return err
 	}
+	l.preview()
 	l.pace.outputs(l.fold.waiting() > 0)
 	return l.commitIf(ctx, false)
 }

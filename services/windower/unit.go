@@ -200,6 +200,10 @@ func (u *unit) own(ctx context.Context, store *checkpoint.Store, writer *journal
 		created: r.events.Identity().Created, lastSeq: head.CommitAt, pace: r.pace,
 		snaps: newSnapshotter(u, store), yield: u.yield, beat: u.monitor.Start("windower " + u.part.String()),
 	}
+	if u.policy.Early > 0 {
+		l.early = startPreviewer(u.nc, u.part, u.log)
+		defer l.early.end()
+	}
 	defer l.snaps.end()
 	defer l.beat.Stop()
 	if l.last = revision.NewCommit(); head.Commit != nil {

@@ -141,6 +141,10 @@ func (o *Operator) changed(a *arrival, p *pane, place int) {
 		p.corrections = append(p.corrections, uint32(place))
 		o.dirty++
 	}
+	if o.early.every > 0 {
+		w.flags |= winUnseen
+		p.unseen = true
+	}
 	p.touch(place)
 }
 

@@ -64,6 +64,7 @@ type Operator struct {
 	in     aggregate.Input // of the event that is taken in or out
 	out    outputs         // of an event or a REOPEN, not yet taken
 	plan   firePlan
+	early  early
 	failed error
 
 	trackerChanged bool
@@ -103,7 +104,7 @@ func New(cfg Config) (*Operator, error) {
 		cfg: cfg, grid: grid, lateness: int64(p.AllowedLateness),
 		program: program, tracker: watermark.New(p), writers: make(map[string]*writerFrames),
 		keys: &keys, ids: newIDIndex(int64(p.RetainIDs), &keys), panes: make(map[int64]*pane),
-		now: math.MinInt64, reopens: make(map[string]*keyReopens),
+		now: math.MinInt64, early: early{every: int64(p.Early)}, reopens: make(map[string]*keyReopens),
 		pos: revision.InputPosition{Seq: 1}, w: envelope.MinEventTime, data: envelope.MinEventTime,
 		argument: make([]int, len(program)), trackerChanged: true,
 	}

@@ -29,6 +29,7 @@ const (
 	winLive                  // the last revision is an UPSERT
 	winFirstLate             // revision 1 fired LATE
 	winAsserted              // an event went in since the last revision
+	winUnseen                // changed since it was shown as a preview; with trigger.early only
 )
 
 // offsetRange is the first and last offset of one source partition.
@@ -39,6 +40,7 @@ type offsetRange struct{ first, last uint64 }
 type pane struct {
 	start, end envelope.EventTime
 	fired      bool // W crossed the end
+	unseen     bool // a window in it may be unseen
 
 	wins        []win
 	cells       []aggregate.Cell // per window: one a result

@@ -167,7 +167,7 @@ func (r *restorer) finish() error {
 		return fmt.Errorf("%d blocks of windows or ids are missing", len(r.early))
 	}
 	for _, p := range o.order {
-		p.fired = o.tracker.W() >= p.end
+		p.fired, p.unseen = o.tracker.W() >= p.end, true
 		for place := range p.wins {
 			if err := o.hold(p.wins[place].key); err != nil {
 				return err

@@ -76,6 +76,7 @@ const (
 	sessionChanged              // stands in sessions.touched
 	sessionStored               // a Delta wrote it
 	sessionPlanned              // fires in the mark at hand
+	sessionUnseen               // changed since it was shown as a preview
 )
 
 const noFinal = -1 << 63

@@ -77,7 +77,7 @@ func (s *sessions) merge(k *sessionKey, lo, hi int) uint32 {
 func (s *sessions) stir(ref uint32, origin envelope.Origin, reopened bool) {
 	x := &s.table[ref]
 	fresh := x.flags&sessionDirty == 0
-	x.flags |= sessionDirty
+	x.flags |= sessionDirty | sessionUnseen
 	if reopened {
 		x.flags |= sessionReopened
 	}

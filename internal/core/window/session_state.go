@@ -126,7 +126,7 @@ func (r *sessionReader) session(ref uint32, value []byte) error {
 		return errors.New("it stands there twice")
 	}
 	d := decoder{rest: value}
-	x.flags = d.byte()&(sessionDirty|sessionAsserted|sessionReopened) | sessionHeld | sessionStored
+	x.flags = d.byte()&(sessionDirty|sessionAsserted|sessionReopened) | sessionHeld | sessionStored | sessionUnseen
 	x.origin, x.key = d.byte(), d.uint32()
 	x.start, x.end, x.final = envelope.EventTime(d.varint()), envelope.EventTime(d.varint()), d.varint()
 	x.due = noTimer

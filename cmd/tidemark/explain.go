@@ -27,7 +27,7 @@ type explanation struct {
 	Stream           string                   `json:"stream"`
 	PolicyGeneration string                   `json:"policyGeneration"`
 	Key              string                   `json:"key"`
-	Window           revision.Window          `json:"window"`
+	Window           *revision.Window         `json:"window,omitempty"` // a session: absent when none holds the time
 	KeyPartition     int                      `json:"keyPartition"`
 	State            revision.OutputState     `json:"state"`
 	Why              []string                 `json:"why"`
@@ -51,9 +51,10 @@ func (c *cli) explainCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain STREAM --key KEY --at TIME",
 		Short: "Say why a window is in its state, and who holds the watermark",
-		Long: `Say why the window of a key that holds a time is in its state: watermark, who holds it,
-members, revisions. Every job and generation of the stream is explained; -o json prints
-one object, or an array where there are several.`,
+		Long: `Say why the windows of a key that hold a time are in their state: watermark, who holds
+it and by how much, members, revisions; of a session also what would extend it, when it
+can close at the earliest, and what it became. Every job and generation of the stream is
+explained; -o json prints one object, or an array where there are several.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			t, err := envelope.ParseEventTime(at)
@@ -86,7 +87,7 @@ one object, or an array where there are several.`,
 	return cmd
 }
 
-// explain asks the windower and the projector about the window of key that holds at, for
+// explain asks the windower and the projector about the windows of key that hold at, for
 // every policy generation of the stream.
 func (c *cli) explain(ctx context.Context, conn *natsio.Conn, stream, job, key string, at envelope.EventTime) ([]explanation, error) {
 	if err := knownStream(ctx, conn.JS, stream); err != nil {
@@ -102,39 +103,101 @@ func (c *cli) explain(ctx context.Context, conn *natsio.Conn, stream, job, key s
 		if p.Stream != stream || job != "" && p.Job != job {
 			continue
 		}
-		pp := keyPartition(snapshot, stream, key)
-		x := explanation{Stream: stream, PolicyGeneration: p.PolicyGeneration(), Key: key, KeyPartition: pp, State: revision.Open, Revisions: []windowRow{}}
-		var status windowerStatus
-		request := map[string]any{"key": key, "at": at}
-		if err := c.ask(ctx, conn.NC, subject.WindowerStatus(stream, p.Job, p.Generation, pp), "windower", request, &status); err != nil {
-			return nil, err
-		}
-		x.Watermark, x.WatermarkData, x.Partitions = status.W, status.Wdata, status.Partitions
-		x.Window = windowOf(p, at)
-		if status.Window != nil {
-			x.Events = status.Window.Events
-		}
-		q := windowQuery{Key: key, Generation: p.PolicyGeneration(), History: true, From: x.Window.Start.String(), To: x.Window.End.String()}
-		err := c.eachWindow(ctx, conn.NC, stream, q, func(w *windowRow) (err error) {
-			if status.Window == nil {
-				if x.Events, err = membersOf(w.Record); err != nil {
-					return err
-				}
-			}
-			x.State, w.Record = revision.OutputState(w.State), nil
-			x.Revisions = append(x.Revisions, *w)
-			return nil
-		})
+		q := &inquiry{cli: c, conn: conn, policy: p, key: key, at: at, partition: keyPartition(snapshot, stream, key)}
+		list, err := q.answer(ctx, streamOf(snapshot, stream))
 		if err != nil {
 			return nil, err
 		}
-		x.reason(p, status.Window)
-		all = append(all, x)
+		all = append(all, list...)
 	}
 	if len(all) == 0 {
 		return nil, noJob(snapshot, stream, job)
 	}
 	return all, nil
+}
+
+// inquiry asks about one time of one key under one policy generation.
+type inquiry struct {
+	*cli
+	conn      *natsio.Conn
+	policy    *policy.StreamTimePolicy
+	key       string
+	at        envelope.EventTime
+	partition int // key partition
+}
+
+// answer explains every window that holds the time: one, or several that hop.
+func (q *inquiry) answer(ctx context.Context, bs *policy.BusinessStream) ([]explanation, error) {
+	if q.policy.Window.Kind == policy.Session {
+		x, err := q.session(ctx)
+		return []explanation{x}, err
+	}
+	windows, err := windowsAt(bs, q.policy, q.at)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]explanation, len(windows))
+	for i, w := range windows {
+		if list[i], err = q.window(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// ask begins an explanation with what the windower says about the window of at.
+func (q *inquiry) ask(ctx context.Context, at envelope.EventTime) (explanation, *window.OpenWindow, error) {
+	p := q.policy
+	x := explanation{
+		Stream: p.Stream, PolicyGeneration: p.PolicyGeneration(), Key: q.key, KeyPartition: q.partition,
+		State: revision.Open, Revisions: []windowRow{},
+	}
+	var status windowerStatus
+	request := map[string]any{"key": q.key, "at": at}
+	if err := q.cli.ask(ctx, q.conn.NC, subject.WindowerStatus(p.Stream, p.Job, p.Generation, q.partition), "windower", request, &status); err != nil {
+		return x, nil, err
+	}
+	x.Watermark, x.WatermarkData, x.Partitions = status.W, status.Wdata, status.Partitions
+	if status.Window != nil {
+		x.Events = status.Window.Events
+	}
+	return x, status.Window, nil
+}
+
+// rows answers the current rows or the ledger of the key in a range.
+func (q *inquiry) rows(ctx context.Context, from, to envelope.EventTime, history bool) (rows []windowRow, err error) {
+	ask := windowQuery{Key: q.key, Generation: q.policy.PolicyGeneration(), History: history, From: from.String(), To: to.String()}
+	err = q.eachWindow(ctx, q.conn.NC, q.policy.Stream, ask, func(w *windowRow) error {
+		rows = append(rows, *w)
+		return nil
+	})
+	return rows, err
+}
+
+// window explains a window of fixed bounds. Of several that hold a time each starts last
+// among those that hold its start, so by its start the windower is asked.
+func (q *inquiry) window(ctx context.Context, w revision.Window) (explanation, error) {
+	x, held, err := q.ask(ctx, w.Start)
+	if err != nil {
+		return x, err
+	}
+	x.Window = &w
+	past, err := q.rows(ctx, w.Start, w.Start+1, true)
+	if err != nil {
+		return x, err
+	}
+	for i := range past {
+		row := &past[i]
+		if held == nil {
+			if x.Events, err = membersOf(row.Record); err != nil {
+				return x, err
+			}
+		}
+		x.State, row.Record = revision.OutputState(row.State), nil
+		x.Revisions = append(x.Revisions, *row)
+	}
+	x.reason(q.policy, held)
+	return x, nil
 }
 
 // noJob says which jobs a stream has instead of the one that was asked for.
@@ -160,15 +223,13 @@ func membersOf(record json.RawMessage) (uint64, error) {
 	return r.Inputs.Events, nil
 }
 
-// windowOf answers the tumbling window that holds at.
-func windowOf(p *policy.StreamTimePolicy, at envelope.EventTime) revision.Window {
-	size, offset := int64(p.Window.Size), int64(p.Window.Offset)
-	rest := (int64(at) - offset) % size
-	if rest < 0 {
-		rest += size
+func streamOf(s config.Snapshot, name string) *policy.BusinessStream {
+	for _, e := range s.Streams {
+		if e.Stream.Name == name {
+			return e.Stream
+		}
 	}
-	start := at.Add(-rest)
-	return revision.Window{Start: start, End: start.Add(size)}
+	return nil
 }
 
 func keyPartition(s config.Snapshot, stream, key string) int {
@@ -178,60 +239,6 @@ func keyPartition(s config.Snapshot, stream, key string) int {
 		}
 	}
 	return 0
-}
-
-// reason says in words why the window is where it is.
-func (x *explanation) reason(p *policy.StreamTimePolicy, held *window.OpenWindow) {
-	final := x.Window.End.Add(int64(p.AllowedLateness))
-	switch {
-	case x.Watermark < x.Window.End:
-		if held == nil {
-			x.say("no event of this window has arrived yet")
-		}
-		x.say("it has not fired: the watermark stands at %s and must reach the window's end %s", x.Watermark, x.Window.End)
-		x.holders()
-		return
-	case len(x.Revisions) == 0 && held == nil:
-		x.say("no event was accepted into it, and an empty window is never published")
-	case held != nil && held.Dirty:
-		x.say("a correction waits for the next mark")
-	case len(x.Revisions) > 0 && x.Revisions[len(x.Revisions)-1].Op == string(revision.Retract):
-		x.say("every event of it was withdrawn, so the result is taken back")
-	}
-	if x.Watermark >= final {
-		x.State = revision.Finalized
-		x.say("it is final: the watermark %s has reached end + allowed lateness %s; a later event becomes a late record", x.Watermark, final)
-		return
-	}
-	x.say("late events are accepted until the watermark %s reaches %s", x.Watermark, final)
-	switch {
-	case len(x.Revisions) == 0 || x.WatermarkData >= x.Window.End:
-	case x.WatermarkData == envelope.MinEventTime:
-		x.say("it fired without waiting for an idle source partition from which no event has come")
-	default:
-		x.say("it fired without waiting for an idle source partition: the data itself has only reached %s", x.WatermarkData)
-	}
-}
-
-// holders names the source partitions that keep the watermark where it is.
-func (x *explanation) holders() {
-	for _, s := range x.Partitions {
-		name := fmt.Sprintf("source %s partition %d", s.Source, s.Partition)
-		switch {
-		case s.Status == "absent":
-			x.say("%s has never been marked: no ingest owns it", name)
-		case s.Status == "silent":
-			x.say("%s is silent: its ingest stopped marking; the watermark waits until it marks again or is retired", name)
-		case s.Holds && s.MaxEventTime == envelope.MinEventTime:
-			x.say("%s holds it: no event has come from it", name)
-		case s.Holds:
-			x.say("%s holds it: its highest event time %s, less the out-of-orderness, gives %s", name, s.MaxEventTime, s.Watermark)
-		}
-	}
-}
-
-func (x *explanation) say(format string, args ...any) {
-	x.Why = append(x.Why, fmt.Sprintf(format, args...))
 }
 
 // printExplanations prints one object as such and several as a list.
@@ -258,8 +265,12 @@ func (c *cli) printExplanations(all []explanation) error {
 }
 
 func (c *cli) printExplanation(x *explanation) error {
-	fmt.Fprintf(c.out, "%s  key %q  %s to %s  (key partition %s)\nstate      %s\nwatermark  %s (data %s)\nevents     %d\n",
-		x.PolicyGeneration, x.Key, x.Window.Start, x.Window.End, subject.PP(x.KeyPartition), x.State, x.Watermark, x.WatermarkData, x.Events)
+	span := "no session"
+	if w := x.Window; w != nil {
+		span = w.Start.String() + " to " + w.End.String()
+	}
+	fmt.Fprintf(c.out, "%s  key %q  %s  (key partition %s)\nstate      %s\nwatermark  %s (data %s)\nevents     %d\n",
+		x.PolicyGeneration, x.Key, span, subject.PP(x.KeyPartition), x.State, x.Watermark, x.WatermarkData, x.Events)
 	for _, why := range x.Why {
 		fmt.Fprintf(c.out, "why        %s\n", why)
 	}
@@ -277,11 +288,16 @@ func (c *cli) printExplanation(x *explanation) error {
 	}
 	fmt.Fprintln(c.out)
 	rows = nil
+	names := windowNames{}
 	for i := range x.Revisions {
 		w := &x.Revisions[i]
-		rows = append(rows, row{cells: []string{strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values()}})
+		names.note(w)
+		rows = append(rows, row{cells: []string{w.Start.String(), w.End.String(), strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values()}})
 	}
-	return c.list([]string{"REVISION", "FIRING", "STATE", "VALUE"}, rows)
+	for i := range x.Revisions {
+		rows[i].cells[5] += names.succession(&x.Revisions[i])
+	}
+	return c.list([]string{"START", "END", "REVISION", "FIRING", "STATE", "VALUE"}, rows)
 }
 
 // valueOf answers a revision's value as JSON by aggregate name.

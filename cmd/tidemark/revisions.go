@@ -97,12 +97,17 @@ func knownGeneration(ctx context.Context, js jetstream.JetStream, stream, job, t
 }
 
 func (c *cli) pastRevisions(ctx context.Context, nc *nats.Conn, stream string, q windowQuery) error {
-	return c.eachWindow(ctx, nc, stream, q, func(w *windowRow) error {
+	lines := lineGroup{cli: c}
+	err := c.eachWindow(ctx, nc, stream, q, func(w *windowRow) error {
 		if c.output == "table" {
-			return c.line(w)
+			return lines.add(w)
 		}
 		return c.published(w.Record)
 	})
+	if err != nil {
+		return err
+	}
+	return lines.flush()
 }
 
 // published prints one revision as it was published.
@@ -118,11 +123,37 @@ func (c *cli) published(record []byte) error {
 	return err
 }
 
-// line prints one revision for people; rows come as they are accepted, so there are no
-// columns to align.
-func (c *cli) line(w *windowRow) error {
-	_, err := fmt.Fprintf(c.out, "%s  %s to %s  revision %s  %s  %s  %s\n", plain(w.Key), w.Start, w.End, strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values())
-	return err
+// lineGroup prints revisions for people, a line each; rows come as they are accepted, so
+// there are no columns to align. Retractions of sessions are held back until the session
+// comes that replaces them, so that each can name the other.
+type lineGroup struct {
+	cli  *cli
+	held []*windowRow
+}
+
+func (g *lineGroup) add(w *windowRow) error {
+	g.held = append(g.held, w)
+	if w.SupersededBy != "" {
+		return nil
+	}
+	return g.flush()
+}
+
+// flush prints what is held back.
+func (g *lineGroup) flush() error {
+	names := windowNames{}
+	for _, w := range g.held {
+		names.note(w)
+	}
+	for _, w := range g.held {
+		_, err := fmt.Fprintf(g.cli.out, "%s  %s to %s  revision %s  %s  %s  %s%s\n",
+			plain(w.Key), w.Start, w.End, strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values(), names.succession(w))
+		if err != nil {
+			return err
+		}
+	}
+	g.held = nil
+	return nil
 }
 
 func (c *cli) followRevisions(ctx context.Context, nc *nats.Conn, o subscribe.Options) error {
@@ -131,6 +162,7 @@ func (c *cli) followRevisions(ctx context.Context, nc *nats.Conn, o subscribe.Op
 		return err
 	}
 	defer feed.Close()
+	lines := lineGroup{cli: c}
 	for {
 		batch, err := feed.Next(ctx)
 		if errors.Is(err, context.Canceled) {
@@ -140,18 +172,23 @@ func (c *cli) followRevisions(ctx context.Context, nc *nats.Conn, o subscribe.Op
 			return err
 		}
 		for _, r := range batch.Revisions {
-			if err := c.printRevision(r); err != nil {
+			if err := c.printRevision(&lines, r); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (c *cli) printRevision(r *revision.Revision) error {
+func (c *cli) printRevision(lines *lineGroup, r *revision.Revision) error {
 	if c.output != "table" {
 		return c.published(r.AppendJSON(nil))
 	}
-	w := windowRow{Key: r.Key, Start: r.Window.Start, End: r.Window.End, Revision: r.Revision, Op: string(r.Op), State: string(r.State), Firing: string(r.Firing)}
-	w.Value = valueOf(r)
-	return c.line(&w)
+	w := windowRow{
+		Key: r.Key, Start: r.Window.Start, End: r.Window.End, Revision: r.Revision, Op: string(r.Op), State: string(r.State), Firing: string(r.Firing),
+		Value: valueOf(r), ProjectionID: r.ProjectionID, SupersededBy: r.SupersededBy,
+	}
+	for _, s := range r.Supersedes {
+		w.Supersedes = append(w.Supersedes, supersededRow(s))
+	}
+	return lines.add(&w)
 }

@@ -22,6 +22,8 @@ const (
 	stepWithdrawal  = "withdrawal"  // a retraction that names it
 	stepLate        = "late"        // a window refused it as too late
 	stepConflict    = "conflict"    // its id was taken
+	stepReopen      = "reopen"      // the reconciler hands it back
+	stepRefused     = "refused"     // the windower refused that
 	stepRevision    = "revision"    // a revision of its window made since
 	stepRow         = "row"         // what readers see of its window now
 )
@@ -73,8 +75,9 @@ func (c *cli) traceCmd() *cobra.Command {
 		Use:   "trace EVENT_ID",
 		Short: "Follow one event through every journal",
 		Long: `Follow one event through every journal, with positions: quarantine and what was decided
-there, events, late and conflict records of every policy generation, the revisions of its
-window made since (and the first that holds it), and what readers see now.
+there, events, late and conflict records of every policy generation, REOPENs that hand it
+back and what refused them, the revisions of its windows made since (and the first that
+holds it), and what readers see now.
 
 Reads whole journals; --stream, --source and --key say where to look and make it faster.
 Exit status 1 if the event is nowhere.`,
@@ -167,6 +170,10 @@ func (s *traceStep) what() string {
 		return fmt.Sprintf("%s: too late for window %s to %s", s.PolicyGeneration, s.Window.Start, s.Window.End)
 	case stepConflict:
 		return fmt.Sprintf("%s: %s", s.PolicyGeneration, s.Rule)
+	case stepReopen:
+		return fmt.Sprintf("%s: handed back to key %q, %s", s.PolicyGeneration, s.Key, s.Op)
+	case stepRefused:
+		return fmt.Sprintf("%s: key %q was not reopened: %s", s.PolicyGeneration, s.Key, s.Reason)
 	}
 	values := (&windowRow{Op: s.Op, Value: s.Value}).values()
 	what := fmt.Sprintf("%s window %s to %s revision %d %s %s %s", s.PolicyGeneration, s.Window.Start, s.Window.End, s.Revision, s.Firing, s.State, values)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -31,6 +32,16 @@ type tracer struct {
 	snapshot config.Snapshot
 	steps    []traceStep
 	events   []traceStep // those of step event and withdrawal
+	reopens  []reopened  // REOPENs that name it
+}
+
+// reopened is a REOPEN, as an answer names it.
+type reopened struct {
+	generation string
+	key        string
+	epoch      uint64
+	asOf       record.Place
+	partition  int // key partition
 }
 
 func (t *tracer) run(ctx context.Context) error {
@@ -122,6 +133,11 @@ func (t *tracer) eventsOf(ctx context.Context, pp int) error {
 			if ev := r.Event; ev != nil && t.wants(ev) {
 				t.found(name, pp, m.Seq, index, &reader, ev.Clone(), frames[frame])
 			}
+			if r.Reopen != nil {
+				if err := t.handedBack(name, pp, m.Seq, index, r.Reopen); err != nil {
+					return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
+				}
+			}
 		}
 		if reader.Writer != "" {
 			frames[frame] = true
@@ -170,6 +186,28 @@ func (t *tracer) found(name string, pp int, seq uint64, index int, frame *envelo
 	t.steps = append(t.steps, s)
 }
 
+// handedBack adds a REOPEN that takes the event in or out.
+func (t *tracer) handedBack(name string, pp int, seq uint64, index int, body []byte) error {
+	r, err := envelope.ParseReopen(body)
+	if err != nil {
+		return err
+	}
+	for op, list := range [][]envelope.ReopenEvent{r.Add, r.Withdraw} {
+		for i := range list {
+			e := &list[i]
+			if e.ID != t.query.id && e.Withdraws != t.query.id || t.query.source != "" && e.Source != t.query.source || t.query.key != "" && r.Key != t.query.key {
+				continue
+			}
+			t.reopens = append(t.reopens, reopened{r.PolicyGeneration, r.Key, r.Epoch, record.Place(r.AsOf), pp})
+			t.steps = append(t.steps, traceStep{
+				Step: stepReopen, Stream: t.stream.Name, Journal: name, Sequence: seq, Index: &index, ID: e.ID, Source: e.Source, Key: r.Key, KeyPartition: &pp,
+				Op: []string{"assert", "retract"}[op], PolicyGeneration: r.PolicyGeneration,
+			})
+		}
+	}
+	return nil
+}
+
 func originName(o envelope.Origin) string {
 	switch o {
 	case envelope.OriginReplay:
@@ -194,21 +232,22 @@ func (t *tracer) generation(ctx context.Context, p *policy.StreamTimePolicy) err
 			}
 		}
 	}
-	windows := map[string]bool{}
+	told := map[uint64]bool{}
 	for i, e := range t.events {
 		at, timed := e.EventTimes[p.Extractor]
-		if !timed || e.Class != "first" || refused[i] || !hasSource(p, e.Source) || p.Window.Kind != policy.Tumbling {
+		if !timed || e.Class != "first" || refused[i] && !t.returned(p, e.Key) || !hasSource(p, e.Source) {
 			continue
 		}
-		w := windowOf(p, at)
-		if k := e.Key + w.Start.String(); !windows[k] {
-			windows[k] = true
-			if err := t.revisions(ctx, p, &t.events[i], &w); err != nil {
-				return err
-			}
+		if err := t.revisions(ctx, p, &t.events[i], at, told); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// returned tells whether a REOPEN of the generation hands the event back to a key.
+func (t *tracer) returned(p *policy.StreamTimePolicy, key string) bool {
+	return slices.ContainsFunc(t.reopens, func(r reopened) bool { return r.generation == p.PolicyGeneration() && r.key == key })
 }
 
 func hasSource(p *policy.StreamTimePolicy, source string) bool {
@@ -220,11 +259,12 @@ func hasSource(p *policy.StreamTimePolicy, source string) bool {
 	return false
 }
 
-// refusals finds the late and conflict records of the events in a windows journal.
+// refusals finds the late and conflict records of the events in a windows journal, and
+// the answers to REOPENs that name them.
 func (t *tracer) refusals(ctx context.Context, p *policy.StreamTimePolicy, pp int, refused map[int]bool) error {
 	name, wanted := subject.WindowsStream(t.stream.Name, p.Job, p.Generation, pp), []byte(t.query.id)
 	return t.each(ctx, name, func(m journal.Msg) error {
-		if !bytes.Contains(m.Data, wanted) {
+		if !bytes.Contains(m.Data, wanted) && len(t.reopens) == 0 {
 			return nil
 		}
 		e, err := journal.DecodeEntry(m.Seq, m.Data)
@@ -232,7 +272,7 @@ func (t *tracer) refusals(ctx context.Context, p *policy.StreamTimePolicy, pp in
 			return fmt.Errorf("stream %s: %w", name, err)
 		}
 		for index, raw := range e.Records {
-			if kind := record.KindOf(raw); kind != record.KindLate && kind != record.KindConflict {
+			if record.KindOf(raw) == record.KindProposal {
 				continue
 			}
 			r, err := record.Decode(raw)
@@ -240,58 +280,90 @@ func (t *tracer) refusals(ctx context.Context, p *policy.StreamTimePolicy, pp in
 				return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
 			}
 			s := traceStep{Stream: t.stream.Name, Journal: name, Sequence: m.Seq, Index: &index, PolicyGeneration: p.PolicyGeneration(), KeyPartition: &pp}
-			var ref *record.EventRef
-			if r.Late != nil {
-				s.Step, s.Window, ref = stepLate, &r.Late.Window, &r.Late.Event
-			} else {
-				s.Step, s.Rule, ref = stepConflict, r.Conflict.Rule, &r.Conflict.Event
-			}
-			for i := range t.events {
-				if ev := &t.events[i]; *ev.KeyPartition == pp && ev.Sequence == ref.Place.Seq && *ev.Index == int(ref.Place.Index) {
-					refused[i] = true
-					s.ID, s.Source, s.Key = ref.ID, ref.Source, ref.Key
-					s.SourcePartition, s.SourceOffset = envelope.PartitionName(ref.SourcePartition), ref.SourceOffset
-					t.steps = append(t.steps, s)
-				}
+			switch {
+			case r.Late != nil:
+				s.Step, s.Window = stepLate, &r.Late.Window
+				t.refused(&s, &r.Late.Event, r.Late.None, refused)
+			case r.Conflict != nil:
+				s.Step, s.Rule = stepConflict, r.Conflict.Rule
+				t.refused(&s, &r.Conflict.Event, true, refused)
+			case slices.Contains(t.reopens, reopened{p.PolicyGeneration(), r.Refused.Key, r.Refused.Epoch, r.Refused.AsOf, pp}):
+				s.Step, s.Key, s.Reason = stepRefused, r.Refused.Key, r.Refused.Why
+				t.steps = append(t.steps, s)
 			}
 		}
 		return nil
 	})
 }
 
-// revisions adds the revisions of the event's window that were made with it, and the
-// current row.
-func (t *tracer) revisions(ctx context.Context, p *policy.StreamTimePolicy, ev *traceStep, w *revision.Window) error {
+// refused adds the step if it is about one of the events; whole tells that no window took
+// the event.
+func (t *tracer) refused(s *traceStep, ref *record.EventRef, whole bool, refused map[int]bool) {
+	for i := range t.events {
+		ev := &t.events[i]
+		if *ev.KeyPartition != *s.KeyPartition || ev.Sequence != ref.Place.Seq || *ev.Index != int(ref.Place.Index) {
+			continue
+		}
+		refused[i] = refused[i] || whole
+		s.ID, s.Source, s.Key = ref.ID, ref.Source, ref.Key
+		s.SourcePartition, s.SourceOffset = envelope.PartitionName(ref.SourcePartition), ref.SourceOffset
+		t.steps = append(t.steps, *s)
+	}
+}
+
+// revisions adds the revisions made with the event of the windows that hold its time at,
+// and their current rows. told holds the sequences of revisions added before.
+func (t *tracer) revisions(ctx context.Context, p *policy.StreamTimePolicy, ev *traceStep, at envelope.EventTime, told map[uint64]bool) error {
 	name := subject.RevisionsStream(t.stream.Name)
 	filter := subject.Revision(t.stream.Name, p.Job, p.Generation, *ev.KeyPartition, ev.Key)
-	first := true
+	met := map[revision.Window]bool{}
+	found := false
 	err := t.each(ctx, name, func(m journal.Msg) error {
 		r, err := revision.ParseJSON(m.Data)
 		if err != nil {
 			return fmt.Errorf("stream %s sequence %d: %w", name, m.Seq, err)
 		}
-		if r.Window.Start != w.Start || r.Inputs.Last < ev.Sequence {
+		// A retraction counts no inputs: it concerns the event if its window held it.
+		if !holdsTime(r.Window, at) || r.Inputs.Last < ev.Sequence && !met[r.Window] {
 			return nil
 		}
+		first := !met[r.Window] && r.Op == revision.Upsert
+		met[r.Window], found = true, true
+		if told[m.Seq] {
+			return nil
+		}
+		told[m.Seq] = true
 		t.steps = append(t.steps, traceStep{
 			Step: stepRevision, Stream: t.stream.Name, Journal: name, Sequence: m.Seq, Key: r.Key, KeyPartition: ev.KeyPartition,
 			PolicyGeneration: p.PolicyGeneration(), Window: &r.Window, Revision: r.Revision, Op: string(r.Op), Origin: originName(r.Origin),
 			Firing: string(r.Firing), State: string(r.State), FirstIncluding: first, Value: valueOf(r),
 		})
-		first = false
 		return nil
 	}, filter)
-	if err != nil {
+	if err != nil || !found {
 		return err
 	}
-	q := windowQuery{Key: ev.Key, Generation: p.PolicyGeneration(), From: w.Start.String(), To: w.End.String()}
-	err = t.cli.eachWindow(ctx, t.conn.NC, t.stream.Name, q, func(now *windowRow) error {
+	return t.rows(ctx, p, ev, at)
+}
+
+func holdsTime(w revision.Window, t envelope.EventTime) bool { return w.Start <= t && t < w.End }
+
+// rows adds the current rows of the windows that hold the event's time.
+func (t *tracer) rows(ctx context.Context, p *policy.StreamTimePolicy, ev *traceStep, at envelope.EventTime) error {
+	q := windowQuery{Key: ev.Key, Generation: p.PolicyGeneration(), From: at.Add(-int64(p.Window.Longest())).String(), To: (at + 1).String()}
+	err := t.cli.eachWindow(ctx, t.conn.NC, t.stream.Name, q, func(now *windowRow) error {
+		w := revision.Window{Start: now.Start, End: now.End}
+		if !holdsTime(w, at) || slices.ContainsFunc(t.steps, func(s traceStep) bool {
+			return s.Step == stepRow && s.PolicyGeneration == now.PolicyGeneration && s.Key == now.Key && *s.Window == w
+		}) {
+			return nil
+		}
 		value := make(map[string]json.RawMessage, len(now.Value))
 		for name, text := range now.Value {
 			value[name] = text
 		}
 		t.steps = append(t.steps, traceStep{
-			Step: stepRow, Stream: t.stream.Name, Key: now.Key, PolicyGeneration: now.PolicyGeneration, Window: &revision.Window{Start: now.Start, End: now.End},
+			Step: stepRow, Stream: t.stream.Name, Key: now.Key, PolicyGeneration: now.PolicyGeneration, Window: &w,
 			Revision: now.Revision, Op: now.Op, Firing: now.Firing, State: now.State, Value: value,
 		})
 		return nil

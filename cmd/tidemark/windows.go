@@ -39,7 +39,17 @@ type windowRow struct {
 	Firing           string                     `json:"firing"`
 	ValueChanged     bool                       `json:"valueChanged"`
 	Provenance       string                     `json:"provenance"`
-	Record           json.RawMessage            `json:"record,omitempty"` // the revision as published
+	ProjectionID     string                     `json:"projectionId"`
+	ResultID         string                     `json:"resultId,omitempty"`     // sessions
+	Supersedes       []supersededRow            `json:"supersedes,omitempty"`   // sessions: what it took the place of
+	SupersededBy     string                     `json:"supersededBy,omitempty"` // sessions: projection that took its place
+	Record           json.RawMessage            `json:"record,omitempty"`       // the revision as published
+}
+
+// supersededRow names a projection and the revision that retracted it.
+type supersededRow struct {
+	ProjectionID string `json:"projectionId"`
+	Revision     uint64 `json:"revision"`
 }
 
 func (c *cli) windowsCmd() *cobra.Command {
@@ -62,23 +72,30 @@ func (c *cli) windowsCmd() *cobra.Command {
 				return err
 			}
 			var rows []row
+			names := windowNames{}
 			err = c.eachWindow(cmd.Context(), conn.NC, args[0], q, func(w *windowRow) error {
 				if !full {
 					w.Record = nil
 				}
+				names.note(w)
 				rows = append(rows, w.row())
 				return nil
 			})
 			if err != nil {
 				return err
 			}
+			if q.History {
+				for _, r := range rows {
+					r.cells[5] += names.succession(r.object.(*windowRow))
+				}
+			}
 			return c.list([]string{"KEY", "START", "END", "REVISION", "STATE", "VALUE", "GENERATION", "FIRING", "PROVENANCE"}, rows)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&q.Key, "key", "", "only this key")
-	f.StringVar(&q.From, "from", "", "windows that start at or after this time (RFC 3339)")
-	f.StringVar(&q.To, "to", "", "windows that start before this time (RFC 3339)")
+	f.StringVar(&q.From, "from", "", "windows that start at or after this time, sessions that end after it (RFC 3339)")
+	f.StringVar(&q.To, "to", "", "windows and sessions that start before this time (RFC 3339)")
 	f.StringVar(&q.Generation, "generation", "", "a policy generation (job@n) instead of the canonical one")
 	f.StringVar(&q.Job, "job", "", "only this job")
 	f.BoolVar(&q.History, "history", false, "every revision, not the current rows")

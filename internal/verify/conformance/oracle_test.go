@@ -232,10 +232,15 @@ func (p *pair) compare(what string) {
 		window.CountApplied: c.Applied, window.CountTooLate: c.TooLate, window.CountDuplicate: c.Duplicate,
 		window.CountConflict: c.Conflict, window.CountForeign: c.Foreign, window.CountNoTime: c.NoTime,
 		window.CountOnTime: c.OnTime, window.CountLate: c.LateAccepted, window.CountRefused: c.Refused, window.CountRevisions: c.Revisions,
+		window.CountReopened: c.Reopened,
 	}
+	got := map[string]uint64{} // one that is left out is 0
 	for _, n := range counts {
-		if v, known := want[n.Name]; known && v != n.N {
-			p.tb.Fatalf("%s: %d %s, the oracle has %d", what, n.N, n.Name, v)
+		got[n.Name] = n.N
+	}
+	for name, n := range want {
+		if got[name] != n {
+			p.tb.Fatalf("%s: %d %s, the oracle has %d", what, got[name], name, n)
 		}
 	}
 	if got := fmt.Sprintf("%x", digest); got != fmt.Sprintf("%032x", c.IDDigest) {

@@ -190,8 +190,8 @@ func Unsupported(doc *Document) []Finding {
 	}
 	var out []Finding
 	const rule = RuleNotYetSupported
-	if p.Window.Kind != Tumbling {
-		out = append(out, doc.finding("window."+string(p.Window.Kind), rule, "this version runs tumbling windows only, not %s windows; write {tumbling: …} or use a version that has them", p.Window.Kind))
+	if p.Window.Kind != Tumbling && p.Window.Kind != Session {
+		out = append(out, doc.finding("window."+string(p.Window.Kind), rule, "this version runs tumbling and session windows only, not %s windows; use a version that has them", p.Window.Kind))
 	}
 	if p.Early > 0 {
 		out = append(out, doc.finding("trigger.early", rule, "this version publishes no early previews; leave trigger out"))

@@ -3,12 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tidemark-mesh/tidemark/internal/config"
-	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
 func (c *cli) applyCmd() *cobra.Command {
@@ -68,8 +66,7 @@ together with a higher schemaGeneration.`,
 	return cmd
 }
 
-// refuse prints findings line by line and answers the error with its exit code: what this
-// version cannot run is refused, what is wrong in a document is a finding.
+// refuse prints findings line by line and answers the error with its exit code.
 func (c *cli) refuse(err error) error {
 	var bad *config.RefusedError
 	if !errors.As(err, &bad) {
@@ -78,9 +75,5 @@ func (c *cli) refuse(err error) error {
 	if reportErr := c.reportFindings(bad.Findings, 0); !errors.Is(reportErr, errFindings) {
 		return reportErr
 	}
-	told := fmt.Errorf("nothing was applied: %d findings", len(bad.Findings))
-	if slices.ContainsFunc(bad.Findings, func(f policy.Finding) bool { return f.Rule != policy.RuleNotYetSupported }) {
-		return findings(told)
-	}
-	return refused(told)
+	return findings(fmt.Errorf("nothing was applied: %d findings", len(bad.Findings)))
 }

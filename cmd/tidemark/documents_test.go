@@ -121,9 +121,6 @@ func TestDocumentVerbs(t *testing.T) {
 	contains(t, errOut, "another partitions")
 	out, _ = tidemark(t, exitFindings, strings.NewReplacer("generation: 1", "generation: 2", "ids: 48h", "ids: 1h").Replace(good), on("apply", "-f", "-")...)
 	contains(t, out, "ids-too-short")
-	next := strings.NewReplacer("generation: 1", "generation: 2", "{tumbling: 1h, zone: UTC}", "{hopping: 1h, every: 10m}").Replace(good)
-	out, _ = tidemark(t, exitRefused, next, on("apply", "-f", "-")...)
-	contains(t, out, "not-yet-supported")
 	tidemark(t, exitUsage, "", on("apply")...)
 	tidemark(t, exitUnreachable, good, "apply", "-f", "-", "--server", "nats://127.0.0.1:1", "--timeout", "2s")
 }

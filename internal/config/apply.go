@@ -95,11 +95,7 @@ func plan(docs []policy.Document, snapshot Snapshot) ([]step, error) {
 		}
 		steps = append(steps, s)
 	}
-	findings := policy.Lint(docs, snapshot.Documents())
-	for i := range docs {
-		findings = append(findings, policy.Unsupported(&docs[i])...)
-	}
-	if len(findings) > 0 {
+	if findings := policy.Lint(docs, snapshot.Documents()); len(findings) > 0 {
 		return nil, &RefusedError{Findings: findings}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return rank(a.doc, b.doc) })

@@ -242,7 +242,6 @@ func TestStreamGainsValues(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	ctx, conn := connect(t)
 	for rule, change := range map[string][2]string{
-		"not-yet-supported": {"{tumbling: 1h}", "{hopping: 1h, every: 10m}"},
 		"ids-too-short":     {"24h", "24h\nretention: {ids: 1h}"},
 		"unknown-extractor": {"timestampExtractor: at@1", "timestampExtractor: at@2"},
 	} {

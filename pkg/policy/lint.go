@@ -177,24 +177,3 @@ func lintTopology(doc *Document, docs, applied []Document) []Finding {
 	}
 	return out
 }
-
-// RuleNotYetSupported names the findings of Unsupported.
-const RuleNotYetSupported = "not-yet-supported"
-
-// Unsupported answers what a document asks for that is part of the language but cannot
-// be run by this version; apply refuses it.
-func Unsupported(doc *Document) []Finding {
-	p := doc.Policy
-	if p == nil {
-		return nil
-	}
-	var out []Finding
-	const rule = RuleNotYetSupported
-	if p.Window.Kind != Tumbling && p.Window.Kind != Session {
-		out = append(out, doc.finding("window."+string(p.Window.Kind), rule, "this version runs tumbling and session windows only, not %s windows; use a version that has them", p.Window.Kind))
-	}
-	if p.Early > 0 {
-		out = append(out, doc.finding("trigger.early", rule, "this version publishes no early previews; leave trigger out"))
-	}
-	return out
-}

@@ -85,23 +85,3 @@ func TestRetractable(t *testing.T) {
 		t.Errorf("every function keeps what a retraction needs: %v", f)
 	}
 }
-
-func TestUnsupported(t *testing.T) {
-	for change, line := range map[string]int{
-		"{hopping: 1h, every: 5m}": 19, "{calendar: day}": 19, "{tumbling: 1h}\ntrigger: {early: 5s}": 20,
-	} {
-		docs := parsed(t, edit("{tumbling: 1h}", change))
-		got := Unsupported(&docs[1])
-		if len(got) != 1 || got[0].Rule != "not-yet-supported" || got[0].Line != line {
-			t.Errorf("%s: %v", change, got)
-		}
-	}
-	docs := parsed(t, edit("{tumbling: 1h}", "{session: 5m, rule: r}"))
-	if got := Unsupported(&docs[1]); len(got) != 0 {
-		t.Errorf("sessions: %v", got)
-	}
-	docs = parsed(t, edit("{revenue: sum(amount), orders: count()}", "{a: sum(amount), b: min(amount), c: max(amount), d: avg(amount), e: count(), f: first(label), g: last(label), h: distinct(label)}"))
-	if got := append(Unsupported(&docs[0]), Unsupported(&docs[1])...); len(got) != 0 {
-		t.Errorf("supported: %v", got)
-	}
-}

@@ -170,24 +170,9 @@ func (p *pair) proposal(r *record.Record) {
 	if rev.Revision == 1 {
 		p.firstLate[at] = rev.Firing == revision.FiringLate
 	}
-	p.alone(rev)
 	p.heads[at] = revision.Predecessor{Revision: rev.Revision, Digest: r.Digest}
 	p.rows[at] = rev
 	p.told = append(p.told, describe(rev))
-}
-
-// alone checks that no reader sees a session beside another that shares a stretch with it,
-// once the group that rev ends is there.
-func (p *pair) alone(rev *revision.Revision) {
-	p.tb.Helper()
-	if p.policy.Window.Kind != policy.Session || rev.Op == revision.Retract {
-		return
-	}
-	for at, other := range p.rows {
-		if at.key == rev.Key && at.Window != rev.Window && other.Op == revision.Upsert && at.Start < rev.Window.End && rev.Window.Start < at.End {
-			p.tb.Fatalf("key %s: session %s is current beside %s", rev.Key, interval(rev.Window), interval(at.Window))
-		}
-	}
 }
 
 // describe answers everything of a revision that the oracle answers too.
@@ -246,8 +231,12 @@ func (p *pair) compare(what string) {
 	if got := fmt.Sprintf("%x", digest); got != fmt.Sprintf("%032x", c.IDDigest) {
 		p.tb.Fatalf("%s: idDigest %s, the oracle has %032x", what, got, c.IDDigest)
 	}
+	if len(p.told)+len(p.expected) == 0 {
+		return
+	}
 	p.compareTold(what)
 	p.compareRows(what)
+	p.compareSessions(what)
 }
 
 // compareTold holds the outputs since the last time against the oracle's, in order.
@@ -266,6 +255,31 @@ func (p *pair) compareTold(what string) {
 		}
 	}
 	p.told, p.expected = p.told[:0], p.expected[:0]
+}
+
+// compareSessions checks that no event is in two current sessions of its key.
+func (p *pair) compareSessions(what string) {
+	p.tb.Helper()
+	if p.policy.Window.Kind != policy.Session {
+		return
+	}
+	in := map[[3]string]revision.Window{}
+	for at, row := range p.rows {
+		if row.Op == revision.Retract {
+			continue
+		}
+		members := p.oracle.Members(at.key, at.Start, at.End)
+		if uint64(len(members)) != row.Inputs.Events {
+			p.tb.Fatalf("%s: session %s of %s has %d members, its row counts %d", what, interval(at.Window), at.key, len(members), row.Inputs.Events)
+		}
+		for _, m := range members {
+			id := [3]string{at.key, m.Source, m.ID}
+			if other, twice := in[id]; twice {
+				p.tb.Fatalf("%s: event %v is in the current sessions %s and %s", what, id, interval(other), interval(at.Window))
+			}
+			in[id] = at.Window
+		}
+	}
 }
 
 // compareRows holds what readers see against the oracle's rows.

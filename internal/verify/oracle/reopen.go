@@ -2,8 +2,10 @@ package oracle
 
 import (
 	"fmt"
+	"maps"
 	"math/big"
 	"slices"
+	"sort"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
@@ -180,31 +182,19 @@ type Member struct {
 	Index      uint32
 }
 
-// Members answers the members that the window of a key has now, published or not, by
-// time, source and id; for a session those of the one that covers the bounds.
+// Members answers the members of a window that readers see, by time, source and id: of a
+// session those that were published, of another window those that it has now.
 func (o *Oracle) Members(key string, start, end envelope.EventTime) (out []Member) {
-	if s := o.sessions[key]; s != nil {
-		for _, a := range s.members {
-			if start <= a.time && a.time < end {
-				out = append(out, Member{a.source, a.id, a.time, a.at.seq, a.at.index})
-			}
-		}
-		return out
+	at := place{key, bounds{start, end}}
+	var members map[string]member
+	if p := o.projections[at]; p != nil && p.current() {
+		members = p.members
 	}
-	w := o.windows[place{key, bounds{start, end}}]
-	if w == nil {
-		return nil
+	if w := o.windows[at]; w != nil {
+		members = w.members
 	}
-	var list []member
-	for _, m := range w.members {
-		list = append(list, m)
-	}
-	slices.SortFunc(list, func(a, b member) int {
-		if earlier(a, b) {
-			return -1
-		}
-		return 1
-	})
+	list := slices.Collect(maps.Values(members))
+	sort.Slice(list, func(i, j int) bool { return earlier(list[i], list[j]) })
 	for _, m := range list {
 		out = append(out, Member{m.source, m.id, m.time, m.at.seq, m.at.index})
 	}

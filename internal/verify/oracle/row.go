@@ -44,7 +44,8 @@ type projection struct {
 	key string
 	bounds
 	revision uint64
-	row      *Row // nil before the first
+	row      *Row              // nil before the first
+	members  map[string]member // of a session that is current
 }
 
 // current tells whether readers see the projection.
@@ -79,7 +80,7 @@ func (o *Oracle) upsert(p *projection, members map[string]member, w why, superse
 	}
 	row.IDDigest = hex128(sum)
 	if o.policy.Window.Kind == policy.Session {
-		row.ResultID = o.resultID(p.key, members)
+		row.ResultID, p.members = o.resultID(p.key, members), members
 	}
 	o.publish(p, row)
 }
@@ -87,6 +88,7 @@ func (o *Oracle) upsert(p *projection, members map[string]member, w why, superse
 // retract publishes that the projection is no more.
 func (o *Oracle) retractRow(p *projection, w why, supersededBy string) {
 	row := o.revise(p, w)
+	p.members = nil
 	row.Retracted, row.IDDigest, row.SupersededBy = true, hex128(new(big.Int)), supersededBy
 	o.publish(p, row)
 }

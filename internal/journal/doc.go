@@ -24,8 +24,12 @@ const (
 	MaxPipeline = 8
 	// MaxBatchMessages bounds a batch of a FencedWriter, its COMMIT included.
 	MaxBatchMessages = 999
-	// MaxBatchBytes bounds its payload bytes with subjects and headers.
+	// MaxBatchBytes bounds its payload bytes with subjects and headers, as far as its
+	// caller can cut it.
 	MaxBatchBytes = 1 << 20
+	// MaxGroupBytes bounds a batch that cannot be cut: one supersession group, with keys
+	// and names as long and as strange as they can be.
+	MaxGroupBytes = 4 << 20
 	// CommitReserve is what of MaxBatchBytes a caller leaves for the COMMIT.
 	CommitReserve = 16 << 10
 )

@@ -215,8 +215,8 @@ func (w *FencedWriter) checkSize(messages []Message) error {
 			return fmt.Errorf("stream %s: a batch carries a message on its own fence %s", w.settings.Stream, m.Subject)
 		}
 	}
-	if size > MaxBatchBytes {
-		return fmt.Errorf("stream %s: batch of %d bytes with its COMMIT: %w, at most %d", w.settings.Stream, size, ErrTooLarge, MaxBatchBytes)
+	if size > MaxGroupBytes {
+		return fmt.Errorf("stream %s: batch of %d bytes with its COMMIT: %w, at most %d", w.settings.Stream, size, ErrTooLarge, MaxGroupBytes)
 	}
 	return nil
 }

@@ -101,17 +101,18 @@ func TestFencedBounds(t *testing.T) {
 	w, _ := claimFenced(t, js, s)
 	_, err := w.Commit(deadline(t), rows(bs, 0, 1, MaxBatchMessages), numbered(1))
 	wantIs(t, err, ErrTooLarge)
-	big := rows(bs, 0, 1, 2)
-	big[0].Data = make([]byte, 600<<10)
-	big[1].Data = big[0].Data
+	big := rows(bs, 0, 1, 8)
+	for i := range big {
+		big[i].Data = make([]byte, MaxGroupBytes/8)
+	}
 	_, err = w.Commit(deadline(t), big, numbered(1))
 	wantIs(t, err, ErrTooLarge)
 	// As much as the bound allows, by the callers' own arithmetic.
-	room := MaxBatchBytes - CommitReserve
+	room := MaxGroupBytes - CommitReserve
 	var full []Message
 	for {
 		m := rows(bs, 0, uint64(len(full)+1), 1)[0]
-		m.Data = append(m.Data, make([]byte, 4000)...)
+		m.Data = append(m.Data, make([]byte, 8000)...)
 		if room -= MessageBytes(s.Stream, m); room < 0 {
 			break
 		}

@@ -9,6 +9,9 @@ import (
 const (
 	maxMessages = journal.MaxBatchMessages - 1
 	maxBytes    = journal.MaxBatchBytes - journal.CommitReserve
+	// maxGroup bounds a group that is a batch of its own because it is larger than others
+	// may be: it must not be cut.
+	maxGroup = journal.MaxGroupBytes - journal.CommitReserve
 )
 
 // batch is what the next atomic append holds: accepted proposals, not yet written.
@@ -19,13 +22,16 @@ type batch struct {
 	bytes    int
 }
 
-// fits tells whether a group may join.
+// fits tells whether a group may join, or be the first.
 func (b *batch) fits(group []proposal) bool {
-	bytes := b.bytes
+	bytes, most := b.bytes, maxBytes
+	if len(b.messages) == 0 {
+		most = maxGroup
+	}
 	for i := range group {
 		bytes += group[i].size
 	}
-	return len(b.messages)+len(group) <= maxMessages && bytes <= maxBytes
+	return len(b.messages)+len(group) <= maxMessages && bytes <= most
 }
 
 func (b *batch) add(p *proposal) {

@@ -60,12 +60,22 @@ func acceptedBatches(t testing.TB, conn *natsio.Conn, p partition) (batches [][]
 	return batches
 }
 
-// The largest group there is, with keys and subjects as long as they can be, moves to the
-// next batch whole when the one under way has no room for it.
+// The largest groups there are, of policies and keys whose names are as long and as
+// strange as they can be, move to a batch of their own whole when the one under way has
+// no room for them.
 func TestTheLargestGroupIsNotSplit(t *testing.T) {
 	t.Parallel()
-	const most = 400
-	for name, key := range map[string]string{"short key": "account-29", "longest key": strings.Repeat("ü", 128)} {
+	long := strings.Repeat("s", 63)
+	for name, c := range map[string]struct {
+		key     string
+		sources int    // of one partition
+		results string // digits of results
+	}{
+		"a usual key":    {"account-29", 1, "1"},
+		"a long key":     {strings.Repeat("ü", 128), 1, "1"},
+		"a hostile key":  {strings.Repeat("\x01", 256), 1, "1"},
+		"all at its end": {strings.Repeat("\x01", 256), 16, strings.Repeat("9", 39)},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			conn := connect(t)
@@ -74,10 +84,28 @@ func TestTheLargestGroupIsNotSplit(t *testing.T) {
 			n := newSessionNode(t, conn, p, t.TempDir())
 			defer n.closeView()
 			ctx := testContext(t)
+			for i := range c.sources {
+				n.policy.Sources = append(n.policy.Sources, policy.SourceRef{Name: fmt.Sprintf("%s-%02d", long, i), Partitions: 1})
+			}
+			var delta []revision.Field
+			for _, name := range []string{"orders", "revenue"} {
+				n.policy.Aggregates = append(n.policy.Aggregates, policy.AggregateSpec{Name: name})
+				delta = append(delta, revision.Field{Name: name, Text: "-" + c.results})
+			}
+			most := n.policy.MergeLimit()
+			dress := func(r *revision.Revision) *revision.Revision {
+				r.Delta = delta
+				for _, s := range n.policy.Sources {
+					for pp := range s.Partitions {
+						r.Inputs.Offsets = append(r.Inputs.Offsets, revision.OffsetRange{Source: s.Name, Partition: uint32(pp), First: 1 << 62, Last: 1<<62 + 1})
+					}
+				}
+				return r
+			}
 			gone := neighbours(most)
 			var records [][]byte
 			for i, w := range gone {
-				records = append(records, a.record(a.next(key, w, 1, nil)))
+				records = append(records, a.record(a.next(c.key, w, 1, nil)))
 				if len(records) == 200 || i == most-1 {
 					a.write(w.End, records...)
 					records = nil
@@ -87,8 +115,14 @@ func TestTheLargestGroupIsNotSplit(t *testing.T) {
 				records = append(records, a.propose(fmt.Sprintf("b%04d", i), base, 1))
 			}
 			a.write(base, records...)
-			group := a.supersede(key, gone, between(0, 2*most), most)
-			seq := a.write(base+24*hour, a.records(group...)...)
+			group := a.supersede(c.key, gone, between(0, 2*most), most)
+			records, bytes := nil, 0
+			for _, r := range group {
+				records = append(records, a.record(dress(r)))
+				bytes += len(records[len(records)-1])
+			}
+			t.Logf("%d revisions, %d bytes in the windows journal", len(group), bytes)
+			seq := a.write(base+24*hour, records...)
 			stop := n.own(ctx)
 			n.awaitWindows(seq)
 			must(t, stop())

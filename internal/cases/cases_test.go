@@ -57,6 +57,27 @@ expect:
 	}
 }
 
+func TestSessionsMergeInOneGroup(t *testing.T) {
+	text := strings.Replace(documents, "{tumbling: 1h}", "{session: 10m, rule: gap-10}", 1)
+	c := parse(t, "kind: TestCase\nname: bridge\n"+text+`
+steps:
+  - send: {source: till, events: [{id: a, shop: north, at: "2026-01-01T08:00:00Z", amount: 1}, {id: b, shop: north, at: "2026-01-01T08:15:00Z", amount: 2}]}
+  - finish: {source: till, partition: 1}
+  - send: {source: till, events: [{id: z, shop: south, at: "2026-01-01T08:30:00Z", amount: 9}]}
+  - send: {source: till, events: [{id: c, shop: north, at: "2026-01-01T08:07:00Z", amount: 4}]}
+expect:
+  revisions:
+    - {key: north, start: 2026-01-01T08:00:00Z, end: 2026-01-01T08:10:00Z, revision: 1}
+    - {key: north, start: 2026-01-01T08:15:00Z, end: 2026-01-01T08:25:00Z, revision: 1}
+    - {key: north, start: 2026-01-01T08:00:00Z, end: 2026-01-01T08:10:00Z, revision: 2, op: RETRACT}
+    - {key: north, start: 2026-01-01T08:15:00Z, end: 2026-01-01T08:25:00Z, revision: 2, op: RETRACT}
+    - {key: north, start: 2026-01-01T08:00:00Z, end: 2026-01-01T08:25:00Z, revision: 1, op: UPSERT, value: {total: "7.00", sales: 3}}
+`)
+	if r := Run(c); !r.OK || len(r.Notes) > 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestADiffShowsBothSides(t *testing.T) {
 	c := parse(t, "kind: TestCase\nname: wrong\n"+documents+`
 steps:

@@ -1,6 +1,7 @@
 package cases
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"slices"
@@ -144,16 +145,28 @@ func (r *runner) step(i int, s *Step) error {
 	}
 	// Key partitions fire independently: within a step the order is that of the outputs
 	// of one mark.
-	slices.SortStableFunc(r.revisions[from:], func(a, b revision.Revision) int {
-		switch {
-		case a.Window.End != b.Window.End:
-			return int(min(max(int64(a.Window.End-b.Window.End), -1), 1))
-		case a.Window.Start != b.Window.Start:
-			return int(min(max(int64(a.Window.Start-b.Window.Start), -1), 1))
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
+	copy(r.revisions[from:], ordered(r.revisions[from:]))
 	return nil
+}
+
+// ordered answers revisions by (end, start, key) of what comes; what goes for it stays in
+// front of it.
+func ordered(revisions []revision.Revision) []revision.Revision {
+	var groups [][]revision.Revision
+	open := false
+	for _, v := range revisions {
+		if !open {
+			groups = append(groups, nil)
+		}
+		last := len(groups) - 1
+		groups[last] = append(groups[last], v)
+		open = v.SupersededBy != ""
+	}
+	slices.SortStableFunc(groups, func(a, b []revision.Revision) int {
+		x, y := &a[len(a)-1], &b[len(b)-1]
+		return cmp.Or(cmp.Compare(x.Window.End, y.Window.End), cmp.Compare(x.Window.Start, y.Window.Start), strings.Compare(x.Key, y.Key))
+	})
+	return slices.Concat(groups...)
 }
 
 func (r *runner) part(source string, number int) *sourcePart {
@@ -311,25 +324,24 @@ func (r *runner) output(raw []byte) error {
 	return nil
 }
 
-// current answers the last revision of every window, by start and key.
+// current answers the last revision of every window, by start, end and key.
 func (r *runner) current() []revision.Revision {
 	type place struct {
-		key   string
-		start envelope.EventTime
+		key    string
+		window revision.Window
 	}
 	last := map[place]int{}
 	for i := range r.revisions {
-		last[place{r.revisions[i].Key, r.revisions[i].Window.Start}] = i
+		last[place{r.revisions[i].Key, r.revisions[i].Window}] = i
 	}
 	var rows []revision.Revision
 	for _, i := range last {
 		rows = append(rows, r.revisions[i])
 	}
 	slices.SortFunc(rows, func(a, b revision.Revision) int {
-		if a.Window.Start != b.Window.Start {
-			return int(min(max(int64(a.Window.Start-b.Window.Start), -1), 1))
-		}
-		return strings.Compare(a.Key, b.Key)
+		return cmp.Or(
+			cmp.Compare(a.Window.Start, b.Window.Start), cmp.Compare(a.Window.End, b.Window.End), strings.Compare(a.Key, b.Key),
+		)
 	})
 	return rows
 }
@@ -344,7 +356,9 @@ func (r *runner) askOracle() error {
 		}
 		for _, o := range l.oracle.Rows() {
 			want++
-			i := slices.IndexFunc(rows, func(v revision.Revision) bool { return v.Key == o.Key && v.Window.Start == o.Start })
+			i := slices.IndexFunc(rows, func(v revision.Revision) bool {
+				return v.Key == o.Key && v.Window == revision.Window{Start: o.Start, End: o.End}
+			})
 			if i < 0 {
 				return fmt.Errorf("the oracle has key %q window %s (key partition %d), the engine does not: this is a bug, please report the case", o.Key, o.Start, pp)
 			}

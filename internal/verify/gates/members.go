@@ -31,7 +31,7 @@ func (u *unit) compareMembers(t *tally, o *Options) {
 func (u *unit) compareKey(t *tally, key string, openFrom envelope.EventTime) {
 	list := u.accepted.sessions[key]
 	counts, sums := make([]uint64, len(list)), make([][16]byte, len(list))
-	for _, m := range u.oracle.Members(key, envelope.MinEventTime, envelope.MaxEventTime) {
+	for _, m := range u.oracle.Held(key) {
 		t.members.look(1)
 		at, held := list.holder(m.Time)
 		switch {

@@ -182,6 +182,19 @@ type Member struct {
 	Index      uint32
 }
 
+// Held answers the members that all sessions of a key have now, published or not, by time,
+// source and id.
+func (o *Oracle) Held(key string) (out []Member) {
+	s := o.sessions[key]
+	if s == nil {
+		return nil
+	}
+	for _, m := range s.members {
+		out = append(out, Member{m.source, m.id, m.time, m.at.seq, m.at.index})
+	}
+	return out
+}
+
 // Members answers the members of a window that readers see, by time, source and id: of a
 // session those that were published, of another window those that it has now.
 func (o *Oracle) Members(key string, start, end envelope.EventTime) (out []Member) {

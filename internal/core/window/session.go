@@ -36,6 +36,7 @@ type sessions struct {
 	free  []uint32
 	live  int
 	keys  []sessionKey // by key number
+	tails []sessionTail
 	rows  []publishedRow
 	spare []uint32 // rows to use again
 	store blobs    // members and published values
@@ -58,13 +59,13 @@ type session struct {
 	start, end envelope.EventTime
 	opened     envelope.EventTime // start that stands for it in sessions.open
 	members    blob               // see session_member.go; in no order
-	rows       []uint32           // published rows whose place it takes
 	due        int64              // bucket of its timer
-	final      int64              // ingestNow of the mark that made it final; noFinal before
 	key        uint32
 	count      uint32 // members
 	flags      uint8
-	origin     uint8 // least live of the events since it fired
+	origin     uint8    // least live of the events since it fired
+	final      int64    // ingestNow of the mark that made it final; noFinal before
+	rows       []uint32 // published rows whose place it takes
 }
 
 // Flags of a session.
@@ -90,6 +91,19 @@ type sessionKey struct {
 	changed  bool     // stands in sessions.changed
 	stored   bool     // a Delta wrote its pair
 	retained bool     // holds a reference to the key
+}
+
+// sessionTail is where the last session of a key is, by key number: most events belong
+// there, and what is looked at for each of them is small.
+type sessionTail struct {
+	start, end envelope.EventTime
+	ref        uint32
+	known      bool
+}
+
+// takes tells whether an event at t touches the last session, and so no other.
+func (t *sessionTail) takes(at envelope.EventTime) bool {
+	return t.known && t.start <= at && at < t.end
 }
 
 func (k *sessionKey) empty() bool {
@@ -155,6 +169,7 @@ func (s *sessions) view(values []string) {
 func (s *sessions) keyOf(n uint32) *sessionKey {
 	if grow := int(n) + 1 - len(s.keys); grow > 0 {
 		s.keys = append(s.keys, make([]sessionKey, grow)...)
+		s.tails = append(s.tails, make([]sessionTail, grow)...)
 	}
 	return &s.keys[n]
 }

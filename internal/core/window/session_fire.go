@@ -256,8 +256,10 @@ func (s *sessions) publishLoss(at uint32) error {
 // row in a chain holds what the rows before it held, any other all of the session.
 func (s *sessions) supersede(ref uint32, b revision.Window, gone []uint32, w reason, merged bool) error {
 	x := &s.table[ref]
-	key := x.key
-	by := s.projection(key, b)
+	by := ""
+	if len(gone) > 0 {
+		by = s.projection(x.key, b)
+	}
 	numbers := s.scratch.numbers[:0]
 	list := s.scratch.supersedes[:0]
 	for _, at := range gone {

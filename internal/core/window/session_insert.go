@@ -23,8 +23,14 @@ func (s *sessions) include(a *arrival) error {
 // insert puts an event into the session that it touches, bridges those that it touches,
 // or begins one.
 func (s *sessions) insert(key uint32, ev *sessionEvent, values []envelope.Value) {
-	k := s.retain(key)
 	end := ev.time.Add(s.gap)
+	if int(key) < len(s.tails) && s.tails[key].takes(ev.time) {
+		t := &s.tails[key]
+		t.end = max(t.end, end)
+		s.join(t.ref, end, ev, values)
+		return
+	}
+	k := s.retain(key)
 	lo, hi := s.touching(k.list, ev.time, end)
 	var ref uint32
 	switch hi - lo {
@@ -36,6 +42,14 @@ func (s *sessions) insert(key uint32, ev *sessionEvent, values []envelope.Value)
 	default:
 		ref = s.merge(k, lo, hi)
 	}
+	s.join(ref, end, ev, values)
+	if x := &s.table[ref]; k.list[len(k.list)-1] == ref {
+		s.tails[key] = sessionTail{start: x.start, end: x.end, ref: ref, known: true}
+	}
+}
+
+// join makes an event a member of the session that it touches.
+func (s *sessions) join(ref uint32, end envelope.EventTime, ev *sessionEvent, values []envelope.Value) {
 	x := &s.table[ref]
 	x.start, x.end = min(x.start, ev.time), max(x.end, end)
 	s.appendMember(x, ev, values)
@@ -88,8 +102,8 @@ func (s *sessions) stir(ref uint32, origin envelope.Origin, reopened bool) {
 			x.due = stirredTimer
 			s.stirred = append(s.stirred, ref)
 		}
-	} else if x.due == noTimer || x.due != stirredTimer && x.due > s.timers.bucket(x.end) {
-		x.due = s.timers.add(x.end, ref)
+	} else if x.due == noTimer || fresh && x.due != stirredTimer && x.due > s.timers.bucket(x.end) {
+		x.due = s.timers.add(x.end, ref) // a timer that is set comes too early at worst: ends grow
 	}
 	if fresh || x.start < x.opened {
 		x.opened = x.start
@@ -120,6 +134,7 @@ func (s *sessions) remove(key uint32, at envelope.EventTime, hash [16]byte, orig
 	if !found {
 		return false
 	}
+	s.tails[key].known = false
 	row := member(s.store.bytes(x.members)[from:]).row()
 	x.origin = max(x.origin, uint8(origin))
 	if reopened {
@@ -142,6 +157,7 @@ func (s *sessions) remove(key uint32, at envelope.EventTime, hash [16]byte, orig
 func (s *sessions) part(k *sessionKey, place int, at envelope.EventTime, origin envelope.Origin, reopened bool) {
 	ref := k.list[place]
 	x := &s.table[ref]
+	x.due = noTimer // it may be due earlier now
 	before, after := s.neighbours(x, at)
 	switch {
 	case before == nil:

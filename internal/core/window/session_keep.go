@@ -66,6 +66,7 @@ func (s *sessions) forget(ref uint32) {
 	}
 	at, _ := s.touching(k.list, x.start, x.end)
 	k.list = slices.Delete(k.list, at, at+1)
+	s.tails[key].known = false
 	s.drop(ref)
 	s.settleKey(key)
 }

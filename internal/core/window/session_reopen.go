@@ -101,6 +101,7 @@ func (s *sessions) restore(key uint32, w *envelope.ReopenWindow) error {
 	}
 	ref := s.add(key, w.Start, w.End)
 	k.list = slices.Insert(k.list, lo, ref)
+	s.tails[key].known = false
 	row := s.restoreRow(key, w)
 	x := &s.table[ref]
 	x.rows = append(x.rows, row)

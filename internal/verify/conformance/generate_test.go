@@ -54,7 +54,7 @@ func (g *generator) line(format string, args ...any) {
 func randomTrace(seed uint64, conflicts bool) (lines []string, kind policy.WindowKind) {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 4)), conflicts: conflicts, unit: 1000, epoch: 1}
 	g.kind = allKinds()[g.IntN(4)]
-	g.spread, g.keys, g.partitions = g.of(6, 15, 40), 1+g.IntN(2), 1+g.IntN(3)
+	g.spread, g.keys, g.partitions = g.of(6, 15, 40), 1+g.IntN(2), int(g.of(1, 1, 2, 3))
 	g.marks = make([]randomMark, g.partitions)
 	g.policy()
 	for range 20 + g.IntN(60) {
@@ -85,7 +85,7 @@ func (g *generator) policy() {
 		window = fmt.Sprintf("calendar=%s zone=%s", unit, change.zone)
 	}
 	step := g.unit / 1000 // milliseconds
-	late := g.of(0, 0, 5, 20)
+	late := g.of(0, 5, 20, 60)
 	g.line("policy %s D=%d L=%d T=%d idle=%s ids=%d retractions=yes sources=shop:%d values=v:decimal:2 results=n=count(),sum=sum(v),top=max(v),low=min(v),mean=avg(v),first=first(v),last=last(v),kinds=distinct(v)",
 		window, g.of(0, 0, 2, 5)*step, late*step, g.of(0, 5), []string{"hold", "advance"}[g.IntN(2)], (late+longest+g.of(0, 10, 1000))*step, g.partitions)
 	g.line("loose")
@@ -100,7 +100,7 @@ func (g *generator) step() {
 		g.line("place name=%s", name)
 	case g.chance(6):
 		g.reopen()
-	case g.chance(30):
+	case g.chance(38):
 		g.mark(g.IntN(g.partitions))
 	case g.chance(15):
 		g.line("frame")
@@ -143,6 +143,9 @@ func (g *generator) event() {
 		t += g.of(-1, 1)
 	case g.chance(5):
 		t -= g.Int64N(80) * g.unit
+	case len(g.events) > 1 && g.chance(20): // between two others
+		last := g.events[max(0, len(g.events)-12):]
+		t = (last[g.IntN(len(last))].t + last[g.IntN(len(last))].t) / 2
 	}
 	e := randomEvent{id: fmt.Sprintf("e%d", g.next), key: fmt.Sprintf("k%d", g.IntN(g.keys)), t: t, part: g.IntN(g.partitions), value: g.IntN(7) - 2}
 	m := &g.marks[e.part]

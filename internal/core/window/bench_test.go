@@ -74,10 +74,11 @@ func (l *load) next() *envelope.Event {
 	return ev
 }
 
+// marks move ingestNow by 10 µs an event.
 func (l *load) marks() []envelope.Mark {
 	marks := make([]envelope.Mark, 8)
 	for i := range marks {
-		marks[i] = envelope.Mark{Source: "shop", Partition: uint32(i), Epoch: 1, Generation: 1, Pending: 1, MaxEventTime: []envelope.EventTime{l.front()}}
+		marks[i] = envelope.Mark{Source: "shop", Partition: uint32(i), Epoch: 1, Generation: 1, Pending: 1, MaxEventTime: []envelope.EventTime{l.front()}, IngestNow: envelope.IngestTime(10 * l.n)}
 	}
 	return marks
 }

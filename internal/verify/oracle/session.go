@@ -244,7 +244,11 @@ func (o *Oracle) publishGroup(g *group) {
 		first, last := g.gone[0].projection, g.gone[most-1].projection
 		merged := &stand{projection: o.projection(first.key, bounds{first.start, last.end}), members: map[string]member{}}
 		for _, old := range g.gone[:most] {
-			maps.Copy(merged.members, old.members)
+			for name, m := range old.members {
+				if _, in := o.sessionsOf(first.key).find(m); in { // not withdrawn since
+					merged.members[name] = m
+				}
+			}
 		}
 		o.supersede(g.gone[:most], merged, g.why)
 		g.gone = append([]*stand{merged}, g.gone[most:]...)

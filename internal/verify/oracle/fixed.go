@@ -57,7 +57,14 @@ func (o *Oracle) put(key string, b bounds, m member, n news) {
 	}
 	w.members[memberKey(m.source, m.id)] = m
 	w.news = w.news.and(n)
-	o.changed[at] = w
+	o.change(at, w)
+}
+
+func (o *Oracle) change(at place, w *window) {
+	if o.changed[at.end] == nil {
+		o.changed[at.end] = map[place]*window{}
+	}
+	o.changed[at.end][at] = w
 }
 
 // drop takes a member out of a window.
@@ -72,22 +79,29 @@ func (o *Oracle) drop(key string, b bounds, member string, n news) {
 	}
 	delete(w.members, member)
 	w.news = w.news.and(n)
-	o.changed[at] = w
+	o.change(at, w)
 }
 
 // fireFixed publishes every changed window whose end the watermark has reached; after a
 // REOPEN only those that it changed.
 func (o *Oracle) fireFixed(reopened bool) {
 	var due []place
-	for at, w := range o.changed {
-		if o.clock.w >= at.end && (!reopened || w.news.reopened) {
-			due = append(due, at)
+	for end, windows := range o.changed {
+		if o.clock.w < end {
+			continue
+		}
+		for at, w := range windows {
+			if !reopened || w.news.reopened {
+				due = append(due, at)
+			}
 		}
 	}
 	sort.Slice(due, func(i, j int) bool { return due[i].before(due[j]) })
 	for _, at := range due {
-		w := o.changed[at]
-		delete(o.changed, at)
+		w := o.changed[at.end][at]
+		if delete(o.changed[at.end], at); len(o.changed[at.end]) == 0 {
+			delete(o.changed, at.end)
+		}
 		p := o.projection(at.key, at.bounds)
 		why := w.news.reason(!w.late, p.revision > 0)
 		if reopened {

@@ -25,9 +25,11 @@ type Oracle struct {
 	lost        map[string][][2]uint64     // writer → GAP ranges
 	ahead       func() ([]envelope.Gap, error)
 	ids         map[idKey]*idState
-	windows     map[place]*window    // tumbling, hopping, calendar
-	changed     map[place]*window    // of these, those that changed since their last revision
-	sessions    map[string]*sessions // by key
+	windows     map[place]*window                        // tumbling, hopping, calendar
+	changed     map[envelope.EventTime]map[place]*window // of these, by end, those that changed since their last revision
+	sessions    map[string]*sessions                     // by key
+	stirred     map[string]bool                          // keys whose sessions changed since the last mark
+	alarms      alarms
 	projections map[place]*projection
 	sources     map[string]int // source → partitions of the policy
 
@@ -122,7 +124,7 @@ func New(stream *policy.BusinessStream, p *policy.StreamTimePolicy) (*Oracle, er
 	o := &Oracle{
 		stream: stream, policy: p, reader: r, clock: newWatermark(p), assign: a,
 		frames: map[string]map[uint64]bool{}, lost: map[string][][2]uint64{}, ids: map[idKey]*idState{},
-		windows: map[place]*window{}, changed: map[place]*window{}, sessions: map[string]*sessions{},
+		windows: map[place]*window{}, changed: map[envelope.EventTime]map[place]*window{}, sessions: map[string]*sessions{}, stirred: map[string]bool{},
 		projections: map[place]*projection{}, sources: map[string]int{},
 		now: math.MinInt64, reopened: map[string]reopening{}, parts: map[string][]*envelope.Reopen{}, refusals: map[position]*refusal{},
 	}
@@ -305,6 +307,7 @@ func (o *Oracle) judge(where position, ev *envelope.Event, m member) (takes []bo
 func (o *Oracle) include(key string, b bounds, m member, n news) {
 	if o.policy.Window.Kind == policy.Session {
 		o.sessionsOf(key).join(m, n)
+		o.stirred[key] = true
 		return
 	}
 	o.put(key, b, m, n)
@@ -314,6 +317,7 @@ func (o *Oracle) include(key string, b bounds, m member, n news) {
 func (o *Oracle) exclude(key string, b bounds, m member, n news) {
 	if o.policy.Window.Kind == policy.Session {
 		o.sessionsOf(key).leave(m, n)
+		o.stirred[key] = true
 		return
 	}
 	o.drop(key, b, memberKey(m.source, m.id), n)

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"container/heap"
 	"maps"
 	"slices"
 	"sort"
@@ -16,10 +17,10 @@ type sessions struct {
 	key     string
 	gap     int64
 	members []*attendee // by time, source, id
-	orphans []*stand    // published rows all of whose members are gone
 
-	stirred bool               // something happened since the last look
-	wake    envelope.EventTime // what waits to fire waits at least until then
+	touched []envelope.EventTime // where something changed that is not published yet
+	losses  []*stand             // published rows that lost a member
+	wake    envelope.EventTime   // when to look again
 }
 
 // attendee is a member with what its session needs to know of it.
@@ -35,6 +36,7 @@ type stand struct {
 	projection *projection
 	members    map[string]member
 	loss       news // of members that were withdrawn since
+	gone       bool // retracted, or published anew
 }
 
 // session is a session as it would be if it fired now.
@@ -68,9 +70,9 @@ func (s *sessions) find(m member) (at int, found bool) {
 
 // join takes a member in.
 func (s *sessions) join(m member, n news) {
-	s.stirred = true
 	at, _ := s.find(m)
 	s.members = slices.Insert(s.members, at, &attendee{member: m, news: n, succeeds: map[*stand]bool{}})
+	s.touched = append(s.touched, m.time)
 }
 
 // leave takes a member out. Every part of its session has changed then, and each may be
@@ -80,48 +82,70 @@ func (s *sessions) leave(m member, n news) {
 	if !found {
 		return
 	}
-	s.stirred = true
-	whole := s.around(s.members[at])
+	whole, _ := s.around(at)
 	s.members = slices.Delete(s.members, at, at+1)
 	n = n.and(whole.news)
 	for published := range whole.succeeds {
-		if _, was := published.members[memberKey(m.source, m.id)]; was {
+		_, was := published.members[memberKey(m.source, m.id)]
+		if was || len(whole.members) == 1 {
 			published.loss = published.loss.and(n)
-		}
-		if len(whole.members) == 1 {
-			s.orphans = append(s.orphans, published)
+			s.losses = append(s.losses, published)
 		}
 	}
 	for _, a := range whole.members {
 		a.news = n
 		a.succeeds = maps.Clone(whole.succeeds)
 	}
+	s.touched = append(s.touched, m.time)
 }
 
-// around answers the session that an attendee is in.
-func (s *sessions) around(a *attendee) session {
-	for _, x := range s.all() {
-		if slices.Contains(x.members, a) {
-			return x
-		}
+// around answers the session of the member at a place, and the place of its first member.
+// Members whose stretches [t, t+G) overlap belong together; a distance of exactly G does
+// not join.
+func (s *sessions) around(at int) (x session, first int) {
+	first, last := at, at
+	for first > 0 && s.reaches(first-1) {
+		first--
 	}
-	return session{}
-}
-
-// all answers the sessions by start: members whose stretches [t, t+G) overlap belong
-// together; a distance of exactly G does not join.
-func (s *sessions) all() (out []session) {
-	for _, a := range s.members {
-		own := bounds{a.time, a.time.Add(s.gap)}
-		if len(out) == 0 || own.start >= out[len(out)-1].end {
-			out = append(out, session{bounds: own, succeeds: map[*stand]bool{}})
-		}
-		x := &out[len(out)-1]
-		x.end = max(x.end, own.end)
-		x.members = append(x.members, a)
+	for last+1 < len(s.members) && s.reaches(last) {
+		last++
+	}
+	x = session{
+		bounds:   bounds{s.members[first].time, s.members[last].time.Add(s.gap)},
+		members:  slices.Clone(s.members[first : last+1]),
+		succeeds: map[*stand]bool{},
+	}
+	for _, a := range x.members {
 		x.news = x.news.and(a.news)
-		maps.Copy(x.succeeds, a.succeeds)
+		for old := range a.succeeds {
+			if !old.gone {
+				x.succeeds[old] = true
+			}
+		}
 	}
+	return x, first
+}
+
+// reaches tells whether a member and the one behind it are in one session.
+func (s *sessions) reaches(at int) bool { return s.members[at].time.Add(s.gap) > s.members[at+1].time }
+
+// changed answers the sessions in which something changed, by (end, start): at the places
+// that were touched, and on both sides of where a member left.
+func (s *sessions) changed() (out []session) {
+	seen := map[int]bool{}
+	for _, t := range s.touched {
+		at := sort.Search(len(s.members), func(i int) bool { return s.members[i].time >= t })
+		for _, near := range []int{at - 1, at} {
+			if near < 0 || near >= len(s.members) {
+				continue
+			}
+			if x, first := s.around(near); !seen[first] && x.news.any {
+				seen[first] = true
+				out = append(out, x)
+			}
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].before(out[j].bounds) })
 	return out
 }
 
@@ -139,10 +163,8 @@ type group struct {
 // the one that it changed, and only what it changed is published.
 func (o *Oracle) fireSessions(before envelope.EventTime, reopened *string) {
 	var groups []group
-	for key, s := range o.sessions {
-		if reopened == nil && (s.stirred || o.clock.w >= s.wake) || reopened != nil && *reopened == key {
-			groups = append(groups, s.due(o, before, reopened != nil)...)
-		}
+	for _, key := range o.toLookAt(reopened) {
+		groups = append(groups, o.sessions[key].due(o, before, reopened != nil)...)
 	}
 	sort.SliceStable(groups, func(i, j int) bool {
 		a, b := groups[i].projection, groups[j].projection
@@ -159,77 +181,110 @@ func (o *Oracle) fireSessions(before envelope.EventTime, reopened *string) {
 	}
 }
 
+// toLookAt answers the keys of which something may be due.
+func (o *Oracle) toLookAt(reopened *string) (keys []string) {
+	if reopened != nil {
+		if o.sessions[*reopened] != nil {
+			keys = append(keys, *reopened)
+		}
+		return keys
+	}
+	look := o.stirred
+	o.stirred = map[string]bool{}
+	for len(o.alarms) > 0 && o.alarms[0].at <= o.clock.w {
+		a := heap.Pop(&o.alarms).(alarm)
+		if o.sessions[a.key].wake == a.at {
+			look[a.key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(look))
+}
+
 // due lays out the groups of one key and takes them as published.
 func (s *sessions) due(o *Oracle, before envelope.EventTime, reopened bool) (groups []group) {
-	all := s.all()
-	sort.SliceStable(all, func(i, j int) bool { return all[i].before(all[j].bounds) })
-	s.stirred, s.wake = reopened, envelope.MaxEventTime
-	taken := map[*stand]bool{}
+	all := s.changed()
+	s.touched, s.wake = nil, envelope.MaxEventTime
 	for _, x := range all {
-		if !x.news.any {
-			continue
-		}
 		if o.clock.w < x.end || reopened && !x.news.reopened {
+			s.touched = append(s.touched, x.start)
 			s.wake = min(s.wake, x.end)
 			continue
 		}
-		p := o.projection(s.key, x.bounds)
-		g := group{projection: p, members: map[string]member{}}
-		successor := p.revision > 0
-		for old := range x.succeeds {
-			if taken[old] {
-				continue
-			}
-			successor, taken[old] = true, true
-			if old.projection != p {
-				g.gone = append(g.gone, old)
-			}
-		}
-		sort.Slice(g.gone, func(i, j int) bool { return g.gone[i].projection.start < g.gone[j].projection.start })
-		g.why = x.news.reason(before < x.end && !successor, successor)
-		if reopened {
-			g.why = repaired()
-		}
-		now := &stand{projection: p, members: g.members}
-		for _, a := range x.members {
-			g.members[memberKey(a.source, a.id)] = a.member
-			a.news, a.succeeds = news{}, map[*stand]bool{now: true}
-		}
-		groups = append(groups, g)
+		groups = append(groups, s.take(o, x, before, reopened))
 	}
-	groups = append(groups, s.losses(taken, reopened)...)
-	for _, a := range s.members {
-		for old := range a.succeeds {
-			if taken[old] {
-				delete(a.succeeds, old)
-			}
+	var left []*stand
+	for _, old := range s.losses {
+		switch {
+		case old.gone:
+		case reopened && !old.loss.reopened:
+			left = append(left, old)
+			s.wake = envelope.MinEventTime
+		default:
+			old.gone = true
+			groups = append(groups, s.lose(old, reopened))
 		}
 	}
-	s.orphans = slices.DeleteFunc(s.orphans, func(old *stand) bool { return taken[old] })
+	s.losses = left
+	if s.wake < envelope.MaxEventTime {
+		heap.Push(&o.alarms, alarm{s.wake, s.key})
+	}
 	return groups
 }
 
-// losses answers the rows that lost a member and that no successor takes over now.
-func (s *sessions) losses(taken map[*stand]bool, reopened bool) (groups []group) {
-	standing := map[*stand]bool{}
-	for _, old := range s.orphans {
-		standing[old] = true
-	}
-	for _, a := range s.members {
-		maps.Copy(standing, a.succeeds)
-	}
-	for old := range standing {
-		if taken[old] || !old.loss.any || reopened && !old.loss.reopened {
+// take answers the group that publishes a session.
+func (s *sessions) take(o *Oracle, x session, before envelope.EventTime, reopened bool) group {
+	p := o.projection(s.key, x.bounds)
+	g := group{projection: p, members: map[string]member{}}
+	successor := p.revision > 0
+	for old := range x.succeeds {
+		if old.gone { // another part of the same whole was first
 			continue
 		}
-		taken[old] = true
-		g := group{projection: old.projection, alone: true, why: why{revision.Corrected, revision.FiringLate, revision.CauseRetraction, old.loss.origin}}
-		if reopened {
-			g.why = repaired()
+		successor, old.gone = true, true
+		if old.projection != p {
+			g.gone = append(g.gone, old)
 		}
-		groups = append(groups, g)
 	}
-	return groups
+	sort.Slice(g.gone, func(i, j int) bool { return g.gone[i].projection.start < g.gone[j].projection.start })
+	g.why = x.news.reason(before < x.end && !successor, successor)
+	if reopened {
+		g.why = repaired()
+	}
+	now := &stand{projection: p, members: g.members}
+	for _, a := range x.members {
+		g.members[memberKey(a.source, a.id)] = a.member
+		a.news, a.succeeds = news{}, map[*stand]bool{now: true}
+	}
+	return g
+}
+
+// lose answers the group that retracts a row which no successor takes over now.
+func (s *sessions) lose(old *stand, reopened bool) group {
+	g := group{projection: old.projection, alone: true, why: why{revision.Corrected, revision.FiringLate, revision.CauseRetraction, old.loss.origin}}
+	if reopened {
+		g.why = repaired()
+	}
+	return g
+}
+
+// alarm is when to look at a key again.
+type alarm struct {
+	at  envelope.EventTime
+	key string
+}
+
+// alarms are a heap, the earliest first.
+type alarms []alarm
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].at < a[j].at }
+func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) }
+
+func (a *alarms) Pop() any {
+	last := (*a)[len(*a)-1]
+	*a = (*a)[:len(*a)-1]
+	return last
 }
 
 // publishGroup publishes what goes and what comes: more than 400 (fewer where 400 would

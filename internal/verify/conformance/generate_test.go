@@ -40,6 +40,8 @@ type randomMark struct {
 	max        int64
 	any        bool
 	generation int
+	epoch      int
+	finished   bool
 }
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
@@ -51,7 +53,7 @@ func (g *generator) line(format string, args ...any) {
 }
 
 // randomTrace answers the lines of the trace that a seed stands for.
-func randomTrace(seed uint64, conflicts bool) (lines []string, kind policy.WindowKind) {
+func randomTrace(seed uint64, conflicts bool) []string {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 4)), conflicts: conflicts, unit: 1000, epoch: 1}
 	g.kind = allKinds()[g.IntN(4)]
 	g.spread, g.keys, g.partitions = g.of(6, 15, 40), 1+g.IntN(2), int(g.of(1, 1, 2, 3))
@@ -61,7 +63,7 @@ func randomTrace(seed uint64, conflicts bool) (lines []string, kind policy.Windo
 		g.step()
 	}
 	g.close()
-	return g.lines, g.kind
+	return g.lines
 }
 
 func (g *generator) policy() {
@@ -86,7 +88,7 @@ func (g *generator) policy() {
 	}
 	step := g.unit / 1000 // milliseconds
 	late := g.of(0, 5, 20, 60)
-	g.line("policy %s D=%d L=%d T=%d idle=%s ids=%d retractions=yes sources=shop:%d values=v:decimal:2 results=n=count(),sum=sum(v),top=max(v),low=min(v),mean=avg(v),first=first(v),last=last(v),kinds=distinct(v)",
+	g.line("policy %s D=%d L=%d T=%d idle=%s ids=%d retractions=yes sources=shop:%d values=v:decimal:2,s:string results=n=count(),sum=sum(v),top=max(v),low=min(s),mean=avg(v),first=first(v),last=last(s),kinds=distinct(s)",
 		window, g.of(0, 0, 2, 5)*step, late*step, g.of(0, 5), []string{"hold", "advance"}[g.IntN(2)], (late+longest+g.of(0, 10, 1000))*step, g.partitions)
 	g.line("loose")
 }
@@ -162,7 +164,7 @@ func (g *generator) event() {
 }
 
 func (g *generator) write(what string, e *randomEvent, more string) {
-	g.line("%s key=%s part=%d t=%dus v=%d.50 origin=%s%s", what, e.key, e.part, e.t, e.value, []string{"live", "live", "replay", "backfill"}[g.IntN(4)], more)
+	g.line("%s key=%s part=%d t=%dus v=%d.50 s=word%d origin=%s%s", what, e.key, e.part, e.t, e.value, e.value*e.value%4, []string{"live", "live", "replay", "backfill"}[g.IntN(4)], more)
 }
 
 func (g *generator) mark(part int) {
@@ -176,10 +178,23 @@ func (g *generator) mark(part int) {
 	if g.chance(10) {
 		paused = "yes"
 	}
-	if g.chance(5) {
+	epoch := 1 + m.epoch
+	switch {
+	case g.chance(5):
 		m.generation++
+	case g.chance(3):
+		m.epoch++
+		epoch++
+	case g.chance(3) && m.epoch > 0: // of an owner before
+		epoch--
+	case g.chance(1):
+		m.finished = true
 	}
-	g.line("M part=%d max=%s quiet=%d pending=%d paused=%s gen=%d now=%d", part, highest, quiet, pending, paused, 1+m.generation, g.clock)
+	finished := "no"
+	if m.finished {
+		finished = "yes"
+	}
+	g.line("M part=%d max=%s quiet=%d pending=%d paused=%s finished=%s epoch=%d gen=%d now=%d", part, highest, quiet, pending, paused, finished, epoch, 1+m.generation, g.clock)
 }
 
 // reopen is a reconciler: it may lag, repeat itself, come after one of a higher epoch, or
@@ -210,10 +225,13 @@ func (g *generator) reopen() {
 
 // close brings W far behind everything and hands back what is late, until nothing is.
 func (g *generator) close() {
+	if !g.conflicts {
+		g.line("batch")
+	}
 	end := (g.now + 100_000) * g.unit
 	for range 2 { // the second time nobody is silent
 		for part := range g.partitions {
-			g.line("M part=%d max=%dus gen=99 now=%d", part, end, g.clock)
+			g.line("M part=%d max=%dus epoch=99 now=%d", part, end, g.clock)
 		}
 	}
 	g.epoch++
@@ -222,5 +240,5 @@ func (g *generator) close() {
 			g.line("reopen key=k%d late=yes epoch=%d", key, g.epoch)
 		}
 	}
-	g.line("M part=0 max=%dus gen=99 now=%d", end, g.clock)
+	g.line("M part=0 max=%dus epoch=99 now=%d", end, g.clock)
 }

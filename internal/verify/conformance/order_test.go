@@ -18,7 +18,7 @@ import (
 func TestOrderDoesNotMatterForAnyWindow(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		seed := rapid.Uint64().Draw(rt, "seed")
-		lines, _ := randomTrace(seed, false)
+		lines := randomTrace(seed, false)
 		policy, events := endless(lines[0]), []string{}
 		for _, line := range lines {
 			if line[0] == 'E' || line[0] == 'R' {

@@ -114,6 +114,9 @@ func (r *runner) run() {
 		}
 		r.repeat(f)
 	}
+	if r.trace.Batch {
+		r.finally()
+	}
 }
 
 // envelopes answers the frame with its REOPEN made, and the frames of earlier parts before it.

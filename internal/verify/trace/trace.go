@@ -24,6 +24,7 @@ type Trace struct {
 	NoDup  bool           // the trace forgets ids, so events must not be repeated
 	Cases  []string       // cases of the literature that the trace translates
 	Loose  bool           // outputs are not stated: core and oracle must only agree
+	Batch  bool           // in the end readers see what a batch computation gives
 	Lint   string         // rule by which lint refuses the policy; then there are no frames
 }
 
@@ -124,6 +125,8 @@ func (p *parser) take(fields []string) (err error) {
 		p.trace.NoDup = true
 	case "loose":
 		p.trace.Loose = true
+	case "batch":
+		p.trace.Batch = true
 	case "lint":
 		p.trace.Lint = p.attrs.take("rule", "")
 	case "frame":

@@ -36,6 +36,8 @@ type explanation struct {
 	Partitions       []window.PartitionStatus `json:"sourcePartitions"`
 	Events           uint64                   `json:"events"` // members; of a window that is held no more, those of its last revision
 	Revisions        []windowRow              `json:"revisions"`
+
+	names windowNames // of what revisions replace and are replaced by
 }
 
 // windowerStatus is the answer of the owner of a windows journal.
@@ -288,14 +290,9 @@ func (c *cli) printExplanation(x *explanation) error {
 	}
 	fmt.Fprintln(c.out)
 	rows = nil
-	names := windowNames{}
 	for i := range x.Revisions {
 		w := &x.Revisions[i]
-		names.note(w)
-		rows = append(rows, row{cells: []string{w.Start.String(), w.End.String(), strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values()}})
-	}
-	for i := range x.Revisions {
-		rows[i].cells[5] += names.succession(&x.Revisions[i])
+		rows = append(rows, row{cells: []string{w.Start.String(), w.End.String(), strconv.FormatUint(w.Revision, 10), w.Firing, w.State, w.values() + x.names.succession(w)}})
 	}
 	return c.list([]string{"START", "END", "REVISION", "FIRING", "STATE", "VALUE"}, rows)
 }

@@ -22,9 +22,9 @@ func (q *inquiry) session(ctx context.Context) (explanation, error) {
 	if err != nil {
 		return x, err
 	}
-	names := windowNames{}
+	x.names = windowNames{}
 	if len(past) > 0 {
-		if err := q.successors(ctx, past, names); err != nil {
+		if err := q.successors(ctx, past, x.names); err != nil {
 			return x, err
 		}
 	}
@@ -41,7 +41,7 @@ func (q *inquiry) session(ctx context.Context) (explanation, error) {
 		past[i].Record = nil
 	}
 	x.Revisions = append(x.Revisions, past...)
-	x.reasonSession(q.policy, held, shown, names)
+	x.reasonSession(q.policy, held, shown)
 	return x, nil
 }
 
@@ -62,7 +62,7 @@ func (q *inquiry) successors(ctx context.Context, past []windowRow, names window
 
 // reasonSession says in words why the session that holds the time is where it is, and what
 // others became that held it. held is what the windower has, shown what readers see.
-func (x *explanation) reasonSession(p *policy.StreamTimePolicy, held *window.OpenWindow, shown *windowRow, names windowNames) {
+func (x *explanation) reasonSession(p *policy.StreamTimePolicy, held *window.OpenWindow, shown *windowRow) {
 	gap := int64(p.Window.Gap)
 	if shown != nil {
 		x.Window, x.State = &revision.Window{Start: shown.Start, End: shown.End}, revision.OutputState(shown.State)
@@ -87,7 +87,7 @@ func (x *explanation) reasonSession(p *policy.StreamTimePolicy, held *window.Ope
 	if shown != nil {
 		x.readersSee(p, shown)
 	}
-	x.became(names)
+	x.became()
 }
 
 // readersSee says how far the session that readers see may still change.
@@ -111,7 +111,7 @@ func (x *explanation) readersSee(p *policy.StreamTimePolicy, shown *windowRow) {
 }
 
 // became says of every session that held the time and was retracted what it became.
-func (x *explanation) became(names windowNames) {
+func (x *explanation) became() {
 	last := map[string]int{}
 	for i := range x.Revisions {
 		last[x.Revisions[i].ProjectionID] = i
@@ -123,7 +123,7 @@ func (x *explanation) became(names windowNames) {
 		case w.SupersededBy == "":
 			x.say("the session %s was taken back by its revision %d: an event of it was withdrawn", span(revision.Window{Start: w.Start, End: w.End}), w.Revision)
 		default:
-			x.say("the session %s was replaced by %s: its revision %d retracts it in the batch that brings the other", span(revision.Window{Start: w.Start, End: w.End}), names.name(w.SupersededBy), w.Revision)
+			x.say("the session %s was replaced by %s: its revision %d retracts it in the batch that brings the other", span(revision.Window{Start: w.Start, End: w.End}), x.names.name(w.SupersededBy), w.Revision)
 		}
 	}
 }

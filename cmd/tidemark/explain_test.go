@@ -126,11 +126,11 @@ func TestExplanationsOfSessions(t *testing.T) {
 				{Source: "src", Status: watermark.Active, Holds: true, MaxEventTime: at(c.w).Add(int64(5 * policy.Minute)), Watermark: at(c.w)},
 				{Source: "src", Partition: 1, Status: watermark.Idle, QuietForMs: 7000, MaxEventTime: envelope.MinEventTime, Watermark: envelope.MinEventTime},
 			}}
-			names := windowNames{}
+			x.names = windowNames{}
 			for i := range c.past {
-				names.note(&c.past[i])
+				x.names.note(&c.past[i])
 			}
-			x.reasonSession(p, c.held, c.shown, names)
+			x.reasonSession(p, c.held, c.shown)
 			why := strings.Join(x.Why, "\n")
 			for _, want := range c.want {
 				if !strings.Contains(why, want) {

@@ -327,7 +327,7 @@ func (t *tracer) revisions(ctx context.Context, p *policy.StreamTimePolicy, ev *
 		if !holdsTime(r.Window, at) || r.Inputs.Last < ev.Sequence && !met[r.Window] {
 			return nil
 		}
-		first := !met[r.Window] && r.Op == revision.Upsert
+		first := !met[r.Window] && r.Op == revision.Upsert && (!found || p.Window.Kind != policy.Session)
 		met[r.Window], found = true, true
 		if told[m.Seq] {
 			return nil

@@ -3,6 +3,8 @@ package window
 import (
 	"encoding/binary"
 	"testing"
+
+	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 )
 
 // pairs reads key and value pairs, each behind its length.
@@ -33,52 +35,67 @@ func pairs(data []byte, yield func(key, value []byte) error) error {
 	}
 }
 
-// FuzzRestore reads checkpoints: damage is an error, and what is taken is whole enough to
-// be written again and to go on.
-func FuzzRestore(f *testing.F) {
-	o, err := New(benchConfig())
-	if err != nil {
-		f.Fatal(err)
-	}
-	feed(f, o, newLoad(10, 400), 64*256+100)
-	var seed []byte
+// checkpoint answers what the first Delta of an operator holds, as pairs reads it.
+func checkpoint(t testing.TB, o *Operator) (out []byte) {
+	t.Helper()
 	if err := o.Delta(func(key, value []byte) error {
 		if len(value) > 1<<16-1 {
 			value = value[:1<<16-1]
 		}
 		for _, text := range [][]byte{key, value} {
-			seed = append(binary.BigEndian.AppendUint16(seed, uint16(len(text))), text...)
+			out = append(binary.BigEndian.AppendUint16(out, uint16(len(text))), text...)
 		}
 		return nil
 	}); err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	f.Add(seed)
-	f.Add(seed[:len(seed)/2])
-	f.Add([]byte{})
-	empty, err := New(benchConfig())
-	if err != nil {
-		f.Fatal(err)
-	}
-	var small []byte
-	if err := empty.Delta(func(key, value []byte) error {
-		for _, text := range [][]byte{key, value} {
-			small = append(binary.BigEndian.AppendUint16(small, uint16(len(text))), text...)
-		}
-		return nil
-	}); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(small)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		o, err := Restore(benchConfig(), func(yield func(key, value []byte) error) error { return pairs(data, yield) })
+	return out
+}
+
+// FuzzRestore reads checkpoints: damage is an error, and what is taken is whole enough to
+// be written again and to go on.
+func FuzzRestore(f *testing.F) {
+	configs := []Config{benchConfig(), sessionBench()}
+	for i, cfg := range configs {
+		empty, err := New(cfg)
 		if err != nil {
-			return
+			f.Fatal(err)
 		}
-		if err := o.Delta(func(_, _ []byte) error { return nil }); err != nil {
-			t.Fatalf("what was restored cannot be stored: %v", err)
+		f.Add(checkpoint(f, empty))
+		o, err := New(cfg)
+		if err != nil {
+			f.Fatal(err)
 		}
-		o.Totals()
-		o.Status()
+		if i == 0 {
+			feed(f, o, newLoad(10, 400), 64*256+100)
+		} else {
+			feedSessions(f, o, &bridges{load: newLoad(10, 400), every: 5}, 64*256+100)
+		}
+		seed := checkpoint(f, o)
+		f.Add(seed)
+		f.Add(seed[:len(seed)/2])
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, cfg := range configs {
+			o, err := Restore(cfg, func(yield func(key, value []byte) error) error { return pairs(data, yield) })
+			if err != nil {
+				continue
+			}
+			if err := o.Delta(func(_, _ []byte) error { return nil }); err != nil {
+				t.Fatalf("what was restored cannot be stored: %v", err)
+			}
+			o.Totals()
+			o.Status()
+			o.OpenFrom()
+			o.BeginFrame(o.Position().Seq, &envelope.Frame{Extractors: []string{"at@1"}, Values: []string{"amount"}})
+			m := &envelope.Mark{Source: "shop", Finished: true, Epoch: 1 << 60, IngestNow: 1 << 60}
+			if err := o.Apply(int(o.Position().Index), &envelope.Record{Mark: m}); err != nil {
+				continue
+			}
+			for more := true; more; {
+				_, more = o.Next(nil)
+			}
+		}
 	})
 }

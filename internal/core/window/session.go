@@ -51,6 +51,7 @@ type sessions struct {
 	plan    sessionPlan
 	changed []uint32 // keys whose pair a Delta writes
 	touched []uint32 // sessions whose pair a Delta writes, or deletes
+	moved   []uint32 // slots whose pairs a Delta deletes: a restore numbered them anew
 	scratch sessionScratch
 }
 

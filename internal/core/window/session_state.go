@@ -14,6 +14,11 @@ import (
 
 // putSessions writes the sessions that changed, and deletes those that are gone.
 func (s *sessions) putSessions(put func(key, value []byte) error) error {
+	for _, ref := range s.moved {
+		if err := put(sessionPair(pairSession, ref), nil); err != nil {
+			return err
+		}
+	}
 	slices.Sort(s.touched)
 	for _, ref := range s.touched {
 		x := &s.table[ref]
@@ -24,7 +29,7 @@ func (s *sessions) putSessions(put func(key, value []byte) error) error {
 		case x.flags&sessionStored == 0:
 			continue
 		}
-		if err := put(binary.BigEndian.AppendUint32([]byte{pairSession}, ref), value); err != nil {
+		if err := put(sessionPair(pairSession, ref), value); err != nil {
 			return err
 		}
 	}
@@ -42,7 +47,7 @@ func (s *sessions) putSessionKeys(put func(key, value []byte) error) error {
 		case !k.stored:
 			continue
 		}
-		if err := put(binary.BigEndian.AppendUint32([]byte{pairSessionKey}, n), value); err != nil {
+		if err := put(sessionPair(pairSessionKey, n), value); err != nil {
 			return err
 		}
 	}
@@ -65,8 +70,10 @@ func (s *sessions) settleDelta() {
 		k := &s.keys[n]
 		k.changed, k.stored = false, k.own()
 	}
-	s.touched, s.changed = s.touched[:0], s.changed[:0]
+	s.touched, s.changed, s.moved = s.touched[:0], s.changed[:0], nil
 }
+
+func sessionPair(kind byte, n uint32) []byte { return binary.BigEndian.AppendUint32([]byte{kind}, n) }
 
 func (s *sessions) appendSession(b []byte, x *session) []byte {
 	b = append(b, x.flags&(sessionDirty|sessionAsserted|sessionReopened), x.origin)
@@ -107,48 +114,43 @@ func (s *sessions) appendKey(b []byte, k *sessionKey) []byte {
 	return b
 }
 
-// sessionReader puts pairs back.
+// sessionReader puts pairs back. Numbers of slots and keys are believed only when all
+// pairs are there: memory for them must not depend on what one damaged pair says.
 type sessionReader struct {
-	s    *sessions
-	rows map[uint64]uint32 // key and number to the row: several sessions may succeed it
+	s     *sessions
+	rows  map[uint64]uint32 // key and number to the row: several sessions may succeed it
+	slots []sessionSlot
+	keys  []sessionKeyPair
+}
+
+type sessionSlot struct {
+	ref uint32
+	session
+}
+
+type sessionKeyPair struct {
+	n uint32
+	sessionKey
 }
 
 func (r *sessionReader) session(ref uint32, value []byte) error {
-	s := r.s
-	if ref >= 1<<26 {
-		return errShape
-	}
-	if grow := int(ref) + 1 - len(s.table); grow > 0 {
-		s.table = append(s.table, make([]session, grow)...)
-	}
-	x := &s.table[ref]
-	if x.flags != 0 {
-		return errors.New("it stands there twice")
-	}
-	d := decoder{rest: value}
-	x.flags = d.byte()&(sessionDirty|sessionAsserted|sessionReopened) | sessionHeld | sessionStored | sessionUnseen
+	x, d := session{due: noTimer}, decoder{rest: value}
+	x.flags = d.byte()&(sessionDirty|sessionAsserted|sessionReopened) | sessionHeld | sessionStored
 	x.origin, x.key = d.byte(), d.uint32()
 	x.start, x.end, x.final = envelope.EventTime(d.varint()), envelope.EventTime(d.varint()), d.varint()
-	x.due = noTimer
-	if d.err != nil || x.key >= 1<<26 || x.origin > uint8(envelope.OriginRepair) {
-		return errShape
-	}
-	k := s.keyOf(x.key)
 	x.rows = r.readRows(&d, x.key, 1)
 	x.count = d.uint32()
 	members := d.bytes()
-	if d.end() != nil || !s.whole(x, members, k) {
+	if d.end() != nil || x.origin > uint8(envelope.OriginRepair) || !r.s.whole(&x, members) {
 		return errShape
 	}
-	copy(s.store.extend(&x.members, len(members)), members)
-	k.list = append(k.list, ref)
-	s.live++
+	copy(r.s.store.extend(&x.members, len(members)), members)
+	r.slots = append(r.slots, sessionSlot{ref, x})
 	return nil
 }
 
-// whole tells whether the bytes are the members of the session, and notes the highest
-// number of a row that they name.
-func (s *sessions) whole(x *session, members []byte, k *sessionKey) bool {
+// whole tells whether the bytes are the members of the session.
+func (s *sessions) whole(x *session, members []byte) bool {
 	first, last, n := envelope.MaxEventTime, envelope.MinEventTime, uint32(0)
 	for ; len(members) > 0; n++ {
 		if len(members) < memberHead {
@@ -164,7 +166,6 @@ func (s *sessions) whole(x *session, members []byte, k *sessionKey) bool {
 			return false
 		}
 		first, last = min(first, m.time()), max(last, m.time())
-		k.number = max(k.number, m.row())
 	}
 	return n > 0 && n == x.count && first == x.start && last.Add(s.gap) == x.end
 }
@@ -199,8 +200,6 @@ func (r *sessionReader) readRows(d *decoder, key, owners uint32) (rows []uint32)
 			d.fail()
 			return nil
 		}
-		k := s.keyOf(key)
-		k.number = max(k.number, row.number)
 		name := uint64(key)<<32 | uint64(row.number)
 		at, had := r.rows[name]
 		if had {
@@ -236,16 +235,9 @@ func (s *sessions) wholeRow(r *publishedRow, values []byte) bool {
 }
 
 func (r *sessionReader) key(n uint32, value []byte) error {
-	if n >= 1<<26 {
-		return errShape
-	}
+	var k sessionKey
 	d := decoder{rest: value}
-	k := r.s.keyOf(n)
-	if k.stored {
-		return errors.New("it stands there twice")
-	}
 	k.orphans = r.readRows(&d, n, 0)
-	k = r.s.keyOf(n)
 	for left := d.uvarint(); left > 0 && d.err == nil; left-- {
 		g := grave{start: envelope.EventTime(d.varint()), end: envelope.EventTime(d.varint()), final: d.varint(), revision: d.uvarint()}
 		d.fill(g.digest[:])
@@ -254,12 +246,88 @@ func (r *sessionReader) key(n uint32, value []byte) error {
 		}
 		k.graves = append(k.graves, g)
 	}
-	k.stored = k.own()
+	k.stored = true
+	r.keys = append(r.keys, sessionKeyPair{n, k})
 	return d.end()
 }
 
-// finish makes what follows from the pairs: lists of keys, timers, what waits to fire.
+// finish makes what follows from the pairs: slots, lists of keys, timers, what waits.
 func (r *sessionReader) finish() error {
+	for _, step := range []func() error{r.placeKeys, r.placeSessions, r.settleKeys} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	s := r.s
+	s.plan.before = s.o.w
+	r.setTimers()
+	for at := range s.rows {
+		if x := &s.rows[at]; x.flags&rowLost != 0 {
+			x.flags |= rowListed
+			s.lost = append(s.lost, uint32(at))
+		}
+	}
+	return nil
+}
+
+func (r *sessionReader) placeKeys() error {
+	for i := range r.keys {
+		p := &r.keys[i]
+		if int(p.n) >= len(r.s.o.keys.entries) || p.empty() || r.s.keyOf(p.n).stored {
+			return errors.New("a pair of a key is damaged")
+		}
+		*r.s.keyOf(p.n) = p.sessionKey
+	}
+	return nil
+}
+
+// sparse is how many slots there may be for a session before they are numbered anew.
+const sparse = 64
+
+// placeSessions puts the sessions into their slots. When most slots would be free, as
+// after a peak, the sessions move together, and the next Delta moves their pairs.
+func (r *sessionReader) placeSessions() error {
+	s := r.s
+	slices.SortFunc(r.slots, func(a, b sessionSlot) int { return cmp.Compare(a.ref, b.ref) })
+	n := len(r.slots)
+	if n == 0 {
+		return nil
+	}
+	size := uint64(r.slots[n-1].ref) + 1
+	move := size > 4096+sparse*uint64(n)
+	if move {
+		size = uint64(n)
+	}
+	s.table = make([]session, size)
+	for i := range r.slots {
+		p := &r.slots[i]
+		if i > 0 && r.slots[i-1].ref == p.ref || int(p.key) >= len(s.o.keys.entries) {
+			return errors.New("a pair of a session is damaged")
+		}
+		ref := p.ref
+		if move {
+			ref = uint32(i)
+			p.flags &^= sessionStored
+			s.moved = append(s.moved, p.ref)
+		}
+		s.table[ref] = p.session
+		if move {
+			s.touch(ref)
+		}
+		k := s.keyOf(p.key)
+		k.list = append(k.list, ref)
+		s.live++
+	}
+	for ref := len(s.table) - 1; ref >= 0; ref-- {
+		if s.table[ref].flags == 0 {
+			s.free = append(s.free, uint32(ref))
+		}
+	}
+	return nil
+}
+
+// settleKeys orders the sessions of each key and takes its reference.
+func (r *sessionReader) settleKeys() error {
 	s := r.s
 	for n := range s.keys {
 		k := &s.keys[n]
@@ -271,24 +339,20 @@ func (r *sessionReader) finish() error {
 		}
 		k.retained = true
 		slices.SortFunc(k.list, func(a, b uint32) int { return cmp.Compare(s.table[a].start, s.table[b].start) })
-		for i := 1; i < len(k.list); i++ {
-			if s.table[k.list[i-1]].end > s.table[k.list[i]].start {
+		for i, ref := range k.list {
+			if i > 0 && s.table[k.list[i-1]].end > s.table[ref].start {
 				return errors.New("sessions of a key overlap: the checkpoint is damaged")
+			}
+			for rest := s.store.bytes(s.table[ref].members); len(rest) > 0; {
+				var m member
+				m, rest = firstMember(rest)
+				k.number = max(k.number, m.row())
 			}
 		}
 	}
-	s.plan.before = s.o.w
-	r.setTimers()
-	for ref := len(s.table) - 1; ref >= 0; ref-- {
-		if s.table[ref].flags == 0 {
-			s.free = append(s.free, uint32(ref))
-		}
-	}
 	for at := range s.rows {
-		if x := &s.rows[at]; x.flags&rowLost != 0 {
-			x.flags |= rowListed
-			s.lost = append(s.lost, uint32(at))
-		}
+		k := s.keyOf(s.rows[at].key)
+		k.number = max(k.number, s.rows[at].number)
 	}
 	return nil
 }

@@ -148,13 +148,32 @@ func (o *Operator) changed(a *arrival, p *pane, place int) {
 	p.touch(place)
 }
 
-// extendRange stretches the offsets of the event's source partition; partitions outside
-// the policy (replayed events) have none.
+// rangeOf answers the place of a source partition in the offset ranges, or -1: partitions
+// outside the policy (replayed events) have none. Most events have the source of the one
+// before them.
+func (o *Operator) rangeOf(source string, partition uint32) int {
+	if len(o.ranges) == 0 {
+		return -1
+	}
+	if o.ranges[o.ranged].Source != source {
+		if o.counts[source] == 0 {
+			return -1
+		}
+		o.ranged = o.sources[source]
+	}
+	at := o.ranged + int(partition)
+	if at >= len(o.ranges) || o.ranges[at].Source != source {
+		return -1
+	}
+	return at
+}
+
+// extendRange stretches the offsets of the event's source partition.
 func (o *Operator) extendRange(ev *envelope.Event, p *pane, place int) {
-	if len(o.ranges) == 0 || ev.SourcePartition >= uint32(o.counts[ev.Source]) {
+	at := o.rangeOf(ev.Source, ev.SourcePartition)
+	if at < 0 {
 		return
 	}
-	at := o.sources[ev.Source] + int(ev.SourcePartition)
 	r, w := &o.rangesOf(p, place)[at], &p.wins[place]
 	if w.mask&(1<<at) == 0 {
 		w.mask |= 1 << at

@@ -33,6 +33,7 @@ type Operator struct {
 	sources  map[string]int // source to the place of its partition 0 in ranges, or 0
 	counts   map[string]int // source to its number of partitions
 	ranges   []revision.OffsetRange
+	ranged   int // place in ranges of partition 0 of the source that was looked for last
 
 	tracker *watermark.Tracker
 	writers map[string]*writerFrames

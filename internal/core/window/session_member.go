@@ -105,15 +105,6 @@ func (s *sessions) sourceAt(name string) int {
 	return at
 }
 
-// rangeOf answers the place of a source partition in the offset ranges, or -1: partitions
-// outside the policy (replayed events) have none.
-func (o *Operator) rangeOf(source string, partition uint32) int {
-	if len(o.ranges) == 0 || partition >= uint32(o.counts[source]) {
-		return -1
-	}
-	return o.sources[source] + int(partition)
-}
-
 func (s *sessions) tailSize(values []envelope.Value) (n int) {
 	for i := range s.args {
 		if n += 8; s.args[i].text {

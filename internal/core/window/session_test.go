@@ -372,3 +372,36 @@ func TestMergeLimitKeepsAGroupInACommit(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionsMoveTogetherAfterAPeak: a restore numbers them anew when most slots are
+// free, and the pairs follow.
+func TestSessionsMoveTogetherAfterAPeak(t *testing.T) {
+	l := newLab(t, 10, 20)
+	l.pairs = map[string][]byte{}
+	const peak = 10_000
+	for i := range peak {
+		l.add(labEvent{i + 1, envelope.EventTime(i * 20)})
+	}
+	l.op = l.restore(l.op)
+	l.mark(20*(peak-3), 1)
+	l.mark(20*(peak-3), 100)
+	for range 2 { // the first restore moves them, the second reads what that left
+		l.op = l.restore(l.op)
+		if n, _, _ := l.op.Sizes(); n == 0 || len(l.op.sessions.table) != n {
+			t.Fatalf("%d sessions stand in %d slots", n, len(l.op.sessions.table))
+		}
+	}
+	pairs := 0
+	for key := range l.pairs {
+		if key[0] == pairSession {
+			pairs++
+		}
+	}
+	if n, _, _ := l.op.Sizes(); pairs != n {
+		t.Errorf("%d pairs for %d sessions", pairs, n)
+	}
+	l.add(labEvent{peak + 1, 20*peak - 30})
+	l.op = l.restore(l.op)
+	l.mark(30*peak, 101)
+	l.equalsBatch(l.live)
+}

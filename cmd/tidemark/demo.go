@@ -36,7 +36,7 @@ func (c *cli) demoCmd() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "The story of a late refund, with everything in one process",
+		Short: "The story of a late refund and of two sessions that become one, with everything in one process",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if data == "" {
@@ -110,9 +110,9 @@ func (s *story) tell(ctx context.Context) error {
 	}
 	defer conn.Close()
 	s.conn = conn
-	fmt.Fprintf(s.out, "tidemark demo: a shop, its hourly revenue, and a refund that comes late\n\n   nats  %s\n   http  %s\n", s.endpoints.NATS, s.endpoints.HTTP)
+	fmt.Fprintf(s.out, "tidemark demo: a shop, its hourly revenue, and a refund that comes late; sessions, and an event that bridges two\n\n   nats  %s\n   http  %s\n", s.endpoints.NATS, s.endpoints.HTTP)
 	for _, scene := range []func(context.Context) error{
-		s.documents, s.orders, s.quietPartition, s.hourCloses, s.quarantine, s.refund, s.proof,
+		s.documents, s.orders, s.quietPartition, s.hourCloses, s.quarantine, s.refund, s.sessions, s.bridge, s.proof,
 	} {
 		if err := scene(ctx); err != nil {
 			return fmt.Errorf("step %d of the demo: %w", s.step, err)
@@ -245,22 +245,25 @@ func (s *story) refund(ctx context.Context) error {
 }
 
 func (s *story) proof(ctx context.Context) error {
-	s.scene("`tidemark verify orders` recomputes everything from the events journal")
+	s.scene("`tidemark verify` recomputes everything from the events journals")
 	if err := s.wait(ctx, s.conn, demoStream); err != nil {
 		return err
 	}
-	report, err := gates.Run(ctx, s.conn.JS, demoStream, gates.Options{})
-	if err != nil {
-		return err
+	reports := make([]gates.Report, 2)
+	for i, stream := range []string{demoStream, activityStream} {
+		var err error
+		if reports[i], err = gates.Run(ctx, s.conn.JS, stream, gates.Options{}); err != nil {
+			return err
+		}
 	}
-	for _, g := range report.Gates {
+	for i, g := range reports[0].Gates {
 		result := "ok"
-		if !g.OK {
-			result = "FAILED " + strings.Join(g.Details, "; ")
+		if other := reports[1].Gates[i]; !g.OK || !other.OK {
+			result = "FAILED " + strings.Join(append(g.Details, other.Details...), "; ")
 		}
 		s.say("%-66s %s", g.Name, result)
 	}
-	if !report.OK {
+	if !reports[0].OK || !reports[1].OK {
 		return findings(errors.New("a gate of verify failed"))
 	}
 	return nil
@@ -272,6 +275,7 @@ func (s *story) links() {
 		"go run ./cmd/tidemark windows orders --server " + s.endpoints.NATS,
 		"go run ./cmd/tidemark explain orders --key eu-west --at " + demoHour + " --server " + s.endpoints.NATS,
 		"nats sub --server " + s.endpoints.NATS + " '" + subject.RevisionsOfKey(demoStream, "hourly-revenue", 1, demoKey) + "'",
+		"go run ./cmd/tidemark explain activity --key account-29 --at 2025-06-02T10:18:00Z --server " + s.endpoints.NATS,
 		"curl " + s.endpoints.HTTP + "/v1/streams/orders/windows?key=eu-west",
 		"curl " + s.endpoints.HTTP + "/metrics",
 	} {
@@ -279,9 +283,15 @@ func (s *story) links() {
 	}
 }
 
-// push sends lines to one source partition and fails unless all are acknowledged.
+// push sends orders to one source partition and fails unless all are acknowledged.
 func (s *story) push(ctx context.Context, partition uint32, lines ...string) error {
-	o := sendOptions{stream: demoStream, source: demoSource, partition: partition, format: "jsonl"}
+	return s.pushTo(ctx, demoStream, demoSource, partition, lines...)
+}
+
+// pushTo sends lines to a source partition of a stream and fails unless all are
+// acknowledged.
+func (s *story) pushTo(ctx context.Context, stream, source string, partition uint32, lines ...string) error {
+	o := sendOptions{stream: stream, source: source, partition: partition, format: "jsonl"}
 	cut, err := newCutter(bytes.NewReader([]byte(strings.Join(lines, "\n"))), o.format, chunkLines)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
@@ -17,6 +18,14 @@ func order(id, clock, amount string) string {
 
 // clockTime answers a time of the demo's day in RFC 3339.
 func clockTime(clock string) string { return demoDay + clock + "Z" }
+
+// clockPart answers the time of day of a time of the demo's day.
+func clockPart(t envelope.EventTime) string { return shortTimes(t.String()) }
+
+// shortTimes leaves the demo's day out of a text.
+func shortTimes(text string) string {
+	return strings.NewReplacer(demoDay, "", "Z", "").Replace(text)
+}
 
 // at answers a time of the demo's day.
 func at(clock string) envelope.EventTime {

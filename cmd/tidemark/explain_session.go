@@ -105,7 +105,7 @@ func (x *explanation) readersSee(p *policy.StreamTimePolicy, shown *windowRow) {
 	case x.Watermark >= final:
 		x.say("it is final as soon as no session of its key partition that has not fired begins before its end %s", end)
 	default:
-		x.say("an event after %s and before %s that is not too late replaces it by a session that holds both; that can come until the watermark %s reaches %s", x.Window.Start.Add(-gap), end, x.Watermark, final)
+		x.say("an event after %s and before %s that is not too late joins it, as its next revision or as a longer session in its place; one can come until the watermark %s reaches %s", x.Window.Start.Add(-gap), end, x.Watermark, final)
 	}
 	x.firedWithout(end)
 }

@@ -93,7 +93,7 @@ func TestExplanationsOfSessions(t *testing.T) {
 		},
 		"published": {
 			w: "10:20:00", held: live("10:00:00", "10:20:00", false), shown: current("10:00:00", "10:20:00", revision.OnTimeEmitted), state: revision.OnTimeEmitted,
-			want: []string{"an event after 2025-06-02T09:50:00Z and before 2025-06-02T10:20:00Z that is not too late replaces it", "until the watermark 2025-06-02T10:20:00Z reaches 2025-06-03T10:30:00Z"},
+			want: []string{"an event after 2025-06-02T09:50:00Z and before 2025-06-02T10:20:00Z that is not too late joins it", "until the watermark 2025-06-02T10:20:00Z reaches 2025-06-03T10:30:00Z"},
 		},
 		"grown, not fired": {
 			w: "10:20:00", held: live("10:00:00", "10:25:00", true), shown: current("10:00:00", "10:20:00", revision.OnTimeEmitted), state: revision.Open,

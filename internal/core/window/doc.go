@@ -7,7 +7,8 @@
 //  1. Apply each record of each frame, in journal order.
 //  2. After each Apply, call Next until it answers false; every answer is one encoded
 //     record for the windows journal. The outputs of one input record are ordered by
-//     (end, start, key) and may be cut into several commits anywhere.
+//     (end, start, key) and may be cut into several commits anywhere but inside a group:
+//     sessions that change places (see InGroup and GroupBytes).
 //  3. A commit's position is the input record last applied plus the number of its
 //     outputs already taken from Next; Position answers it.
 //  4. Checkpoint only when Next answered false, at exactly an acknowledged commit.

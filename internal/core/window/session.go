@@ -31,6 +31,7 @@ type sessions struct {
 	args    []sessionArg // the distinct values that results take
 	slots   []int        // per result: place in args, or -1
 	sources []string     // of the policy, sorted: members hold places in it
+	source  int          // place of the one that was looked for last
 
 	table []session
 	free  []uint32
@@ -126,7 +127,7 @@ func newSessions(o *Operator) (*sessions, error) {
 	}
 	width := max(s.gap/64, 1000)
 	s.plan.opened = envelope.MaxEventTime
-	s.timers, s.graves = newTimers(width), newTimers(max(s.keep/64, width))
+	s.timers, s.graves = newTimers(width), newTimers(max(s.keep/1024, width))
 	s.setArgs(stream.Values)
 	for _, ref := range p.Sources {
 		s.sources = append(s.sources, ref.Name)

@@ -38,7 +38,9 @@ func (s *sessions) settle() {
 			s.forget(e.n)
 		}
 	}
-	s.graves.reach(s.o.tracker.W(), func(_ int64, key uint32) bool { return s.closeGraves(key) })
+	if w := s.o.tracker.W(); w > s.plan.before {
+		s.graves.reach(w, func(_ int64, key uint32) bool { return s.closeGraves(key) })
+	}
 	for {
 		e, ok := s.forgets.next(s.o.now)
 		if !ok {

@@ -99,10 +99,13 @@ func (s *sessions) appendMember(x *session, ev *sessionEvent, values []envelope.
 	x.count++
 }
 
-// sourceAt answers the place of a source of the policy.
+// sourceAt answers the place of a source of the policy. Most events have that of the one
+// before them.
 func (s *sessions) sourceAt(name string) int {
-	at, _ := slices.BinarySearch(s.sources, name)
-	return at
+	if s.sources[s.source] != name {
+		s.source, _ = slices.BinarySearch(s.sources, name)
+	}
+	return s.source
 }
 
 func (s *sessions) tailSize(values []envelope.Value) (n int) {

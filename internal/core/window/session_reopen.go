@@ -12,8 +12,10 @@ import (
 // reopen takes in a REOPEN that is not refused, and lays out what it changed and what
 // already has W >= end.
 func (s *sessions) reopen(r *envelope.Reopen) error {
-	if err := s.missing(); err != nil {
-		return s.unfit(r, err)
+	if len(r.Restore)+len(r.Add) > 0 {
+		if err := s.missing(); err != nil {
+			return s.unfit(r, err)
+		}
 	}
 	key := s.o.keys.intern(r.Key)
 	s.o.keys.retain(key) // the number stays while the last session of the key may go

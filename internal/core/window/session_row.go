@@ -183,10 +183,15 @@ func without(list []uint32, n uint32) []uint32 {
 // bury keeps the number of a retracted row.
 func (s *sessions) bury(key uint32, g grave) {
 	k := s.retain(key)
+	if over := g.end.Add(s.keep); s.o.tracker.W() >= over {
+		g.final = int64(s.o.now)
+		s.forgets.add(g.final, key)
+	} else {
+		s.graves.add(over, key)
+	}
 	at, _ := slices.BinarySearchFunc(k.graves, revision.Window{Start: g.start, End: g.end}, compareGrave)
 	k.graves = slices.Insert(k.graves, at, g)
 	s.touchKey(key)
-	s.graves.add(g.end.Add(s.keep), key)
 }
 
 // exhume answers and forgets the number of retracted bounds, 0 when they never were.

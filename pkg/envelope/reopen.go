@@ -27,7 +27,7 @@ type Reopen struct {
 	AsOfNow          IngestTime  // the highest ingestNow among the marks before AsOf
 	Part, Parts      uint32      // counted from 1; both 0 for a single one
 
-	Restore   []ReopenWindow    // published windows that were final at AsOf
+	Restore   []ReopenWindow    // all published windows that Add and Withdraw touch; they were final at AsOf
 	Retracted []ReopenRetracted // last numbers of retracted windows in the same stretch
 	Add       []ReopenEvent     // events that were TOO_LATE
 	Withdraw  []ReopenEvent     // retractions that were TOO_LATE, each with its own id

@@ -234,6 +234,9 @@ func (m *reopenModel) reconcile(lag int) (*envelope.Reopen, []string) {
 		PolicyGeneration: m.cfg.Policy.PolicyGeneration(), Key: "k", Epoch: m.epoch,
 		AsOf: envelope.ReopenPlace{Seq: uint64(asOf) + 1}, AsOfNow: m.history[asOf].now,
 	}
+	// An event and its retraction may both be handed in, or the retraction alone, of which
+	// nothing is there: the two come to the same.
+	alone := rapid.Bool().Draw(m.t, "retractions alone")
 	touched := map[revision.Window]bool{}
 	for _, id := range todo {
 		e := m.events[id]
@@ -245,9 +248,11 @@ func (m *reopenModel) reconcile(lag int) (*envelope.Reopen, []string) {
 			Source: "shop", ID: id, Time: e.at, Withdraws: e.withdraws, SourceOffset: e.seq,
 			Values: []envelope.Value{{Int: e.value}}, Seq: e.seq, Refused: uint32(e.refused),
 		}
-		if e.withdraws == "" {
+		switch {
+		case e.withdraws == "" && alone && slices.Contains(todo, "x"+id):
+		case e.withdraws == "":
 			r.Add = append(r.Add, in)
-		} else {
+		default:
 			r.Withdraw = append(r.Withdraw, in)
 		}
 	}

@@ -164,6 +164,27 @@ func TestReopenPutsAForgottenWindowBack(t *testing.T) {
 	}
 }
 
+func TestWithdrawingWhatIsNotThereChangesNothing(t *testing.T) {
+	f := newFeeder(t, tumbling10)
+	f.event("a", 1)
+	first := f.mark(10, 1)[0]
+	held := envelope.ReopenWindow{Start: 0, End: 10, Revision: 1, Digest: first.Digest, First: 1, Last: 1, Events: 1}
+	ghost := add("x", 1, 3)
+	ghost.Withdraws = "ghost"
+	if out := f.reopen(envelope.Reopen{AsOf: f.asOf(), AsOfNow: 1_000_000, Restore: []envelope.ReopenWindow{held}, Withdraw: []envelope.ReopenEvent{ghost}}); len(out) != 0 {
+		t.Fatalf("got %+v", out)
+	}
+	if w, _ := f.op.Find("k", 1); w.Events != 1 || f.count(CountReopened) != 0 {
+		t.Errorf("the window holds %d events", w.Events)
+	}
+	held.Members = []envelope.ReopenEvent{{Source: "shop", ID: "a", Time: 1}}
+	ghost.Withdraws = "a"
+	out := f.reopen(envelope.Reopen{AsOf: f.asOf(), AsOfNow: 1_000_000, Restore: []envelope.ReopenWindow{held}, Withdraw: []envelope.ReopenEvent{ghost}})
+	if len(out) != 1 || out[0].Proposal.Op != revision.Retract || out[0].Proposal.Revision != 2 || out[0].Proposal.Firing != revision.FiringReopened {
+		t.Fatalf("got %+v, want the RETRACT of a window that was left empty", out)
+	}
+}
+
 func oneEvent(t *testing.T, o *Operator, i int) *aggregate.Cell {
 	t.Helper()
 	var c aggregate.Cell
@@ -277,6 +298,9 @@ func TestHoppingEventIsReopenedWhereItWasRefused(t *testing.T) {
 	out := f.reopen(envelope.Reopen{AsOf: f.asOf(), AsOfNow: 1_000_000, Add: []envelope.ReopenEvent{r}})
 	if len(out) != 1 || out[0].Proposal.Window.Start != 0 || out[0].Proposal.Inputs.Events != 2 || f.count(CountReopened) != 0 {
 		t.Fatalf("got %+v: the event counts as applied already", out)
+	}
+	if w, held := f.op.Find("k", 7); !held || w.Window.Start != 5 || w.State != revision.Open {
+		t.Errorf("got %+v, want the window that starts last", w)
 	}
 	out = f.mark(15, 2)
 	if len(out) != 1 || out[0].Proposal.Window.Start != 5 || out[0].Proposal.Inputs.Events != 2 || out[0].Proposal.Firing != revision.FiringOnTime {

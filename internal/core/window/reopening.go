@@ -14,11 +14,11 @@ import (
 // reopening is one REOPEN being acted on. It touches final windows only: what the live
 // path still decides is not the reconciler's.
 type reopening struct {
-	o        *Operator
-	key      string
-	touched  []*pane
-	restored map[*pane]bool // the key's window was put back by this REOPEN: all that is asked of it is known
-	windows  []revision.Window
+	o       *Operator
+	key     string
+	touched []*pane
+	told    map[*pane]bool // the REOPEN says which of the events it names the key's window has
+	windows []revision.Window
 }
 
 // reopened names an event that is known to be in a window, or to have been taken out.
@@ -32,7 +32,7 @@ func (o *Operator) act(r *envelope.Reopen) error {
 	if o.sessions != nil {
 		return o.sessions.reopen(r)
 	}
-	a := reopening{o: o, key: r.Key, restored: make(map[*pane]bool)}
+	a := reopening{o: o, key: r.Key, told: make(map[*pane]bool)}
 	for i := range r.Retracted {
 		if err := a.bury(&r.Retracted[i]); err != nil {
 			return err
@@ -94,55 +94,74 @@ func (a *reopening) open(w revision.Window) (p *pane, place int) {
 	return p, a.o.placeFor(p, a.o.keys.intern(a.key))
 }
 
-// missing tells whether a window is to be put back: it is final, and not held. Bounds that
+// check answers whether a window is final: only then it is the reconciler's. Bounds that
 // the policy does not make are damage.
-func (a *reopening) missing(w revision.Window, number uint64) (bool, error) {
+func (a *reopening) check(w revision.Window, number uint64) (final bool, err error) {
 	if a.o.grid.last(w.Start) != w || number > math.MaxUint32 {
 		return false, a.broken(w, fmt.Sprintf("with revision %d is no window of the policy", number))
 	}
-	_, _, held := a.place(w)
-	return !held && a.final(w), nil
+	return a.final(w), nil
 }
 
-// bury puts the number of a retracted window back.
+// bury puts the number of a retracted window back, unless the window is held.
 func (a *reopening) bury(r *envelope.ReopenRetracted) error {
 	w := revision.Window{Start: r.Start, End: r.End}
-	missing, err := a.missing(w, r.Revision)
-	if !missing {
+	final, err := a.check(w, r.Revision)
+	if !final {
 		return err
 	}
-	p, place := a.open(w)
-	p.wins[place].revision, p.wins[place].digest = uint32(r.Revision), r.Digest
-	p.wins[place].flags |= winFirstLate
-	a.restored[p] = true
-	p.touch(place)
+	p, place, held := a.place(w)
+	if !held {
+		p, place = a.open(w)
+		p.wins[place].revision, p.wins[place].digest = uint32(r.Revision), r.Digest
+		p.wins[place].flags |= winFirstLate
+		p.touch(place)
+	}
+	a.tell(p, place, nil)
 	return nil
 }
 
-// restore puts a published window back.
+// restore puts a published window back, unless it is held. What the REOPEN says of its
+// members holds all the same: it was final already at AsOf, and had no REOPEN since.
 func (a *reopening) restore(r *envelope.ReopenWindow) error {
 	window := revision.Window{Start: r.Start, End: r.End}
-	missing, err := a.missing(window, r.Revision)
-	if !missing {
+	final, err := a.check(window, r.Revision)
+	if !final {
 		return err
 	}
-	p, place := a.open(window)
+	p, place, held := a.place(window)
+	if !held {
+		p, place = a.open(window)
+		if !a.fill(p, place, r) {
+			return a.broken(window, "does not have the results of the policy")
+		}
+	}
+	a.tell(p, place, r.Members)
+	return nil
+}
+
+// tell notes which of the events that the REOPEN names are in a window.
+func (a *reopening) tell(p *pane, place int, members []envelope.ReopenEvent) {
+	a.told[p] = true
+	for i := range members {
+		hash := identity.EventHash(members[i].Source, members[i].ID)
+		if _, known := p.reopened[reopened{uint32(place), hash}]; !known {
+			p.know(place, hash, true)
+		}
+	}
+}
+
+// fill makes a new window what it was when it was published; false means damage.
+func (a *reopening) fill(p *pane, place int, r *envelope.ReopenWindow) bool {
 	w := &p.wins[place]
 	w.revision, w.digest, w.events, w.idDigest = uint32(r.Revision), r.Digest, r.Events, r.IDDigest
 	w.first, w.last, w.flags = r.First, r.Last, winLive
 	if r.FirstLate {
 		w.flags |= winFirstLate
 	}
-	if !a.readState(p, place, r.State) || !a.readValue(p, w, r.Value) {
-		return a.broken(window, "does not have the results of the policy")
-	}
 	a.readOffsets(p, place, r.Offsets)
-	for i := range r.Members {
-		p.know(place, identity.EventHash(r.Members[i].Source, r.Members[i].ID), true)
-	}
-	a.restored[p] = true
 	p.touch(place)
-	return nil
+	return a.readState(p, place, r.State) && a.readValue(p, w, r.Value)
 }
 
 func (a *reopening) readState(p *pane, place int, states [][]byte) bool {
@@ -221,7 +240,11 @@ func (a *reopening) take(e *envelope.ReopenEvent, into func(*reopening, *arrival
 
 // add takes an event into a window, unless it is known to be there, or withdrawn.
 func (a *reopening) add(in *arrival, w revision.Window) (took bool, err error) {
+	_, _, held := a.place(w)
 	p, place := a.open(w)
+	if !held {
+		a.told[p] = true // there is nothing in it
+	}
 	if _, known := p.reopened[reopened{uint32(place), in.hash}]; known {
 		return false, nil
 	}
@@ -229,8 +252,8 @@ func (a *reopening) add(in *arrival, w revision.Window) (took bool, err error) {
 	return true, a.o.add(in, p, place, a.o.input(in, in.ev.ID))
 }
 
-// withdraw takes the target of a retraction out of a window. Where the window was held,
-// the author knows better than this operator what is in it.
+// withdraw takes the target of a retraction out of a window. A REOPEN that says nothing of
+// the window vouches that the target is there.
 func (a *reopening) withdraw(in *arrival, w revision.Window) (took bool, err error) {
 	p, place, held := a.place(w)
 	if !held || p.wins[place].events == 0 {
@@ -238,7 +261,7 @@ func (a *reopening) withdraw(in *arrival, w revision.Window) (took bool, err err
 	}
 	target := identity.EventHash(in.ev.Source, in.ev.Withdraws)
 	there, known := p.reopened[reopened{uint32(place), target}]
-	if known && !there || !known && a.restored[p] {
+	if known && !there || !known && a.told[p] {
 		return false, nil
 	}
 	a.open(w)

@@ -18,6 +18,7 @@ type generator struct {
 
 	unit       int64 // microseconds of event time that a step is
 	now        int64 // the busiest event time, in steps
+	longest    int64 // window or gap, in steps
 	spread     int64 // how far events are behind it, in steps
 	keys       int
 	partitions int
@@ -87,6 +88,7 @@ func (g *generator) policy() {
 		window = fmt.Sprintf("calendar=%s zone=%s", unit, change.zone)
 	}
 	step := g.unit / 1000 // milliseconds
+	g.longest = longest
 	late := g.of(0, 5, 20, 60)
 	g.line("policy %s D=%d L=%d T=%d idle=%s ids=%d retractions=yes sources=shop:%d values=v:decimal:2,s:string results=n=count(),sum=sum(v),top=max(v),low=min(s),mean=avg(v),first=first(v),last=last(s),kinds=distinct(s)",
 		window, g.of(0, 0, 2, 5)*step, late*step, g.of(0, 5), []string{"hold", "advance"}[g.IntN(2)], (late+longest+g.of(0, 10, 1000))*step, g.partitions)
@@ -130,7 +132,7 @@ func (g *generator) event() {
 		case g.chance(3) && g.conflicts:
 			g.write("E id="+e.id, e, " note=other")
 			return
-		case g.chance(12) && (g.conflicts || !e.withdrawn):
+		case g.chance(16) && (g.conflicts || !e.withdrawn):
 			e.withdrawn = true
 			g.next++
 			g.write(fmt.Sprintf("R id=r%d withdraws=%s", g.next, e.id), e, "")
@@ -145,6 +147,9 @@ func (g *generator) event() {
 		t += g.of(-1, 1)
 	case g.chance(5):
 		t -= g.Int64N(80) * g.unit
+	case len(g.events) > 0 && g.chance(15): // a window, or a gap, from another
+		last := g.events[max(0, len(g.events)-12):]
+		t = last[g.IntN(len(last))].t + g.of(-1, 1)*g.longest*g.unit + g.of(0, 0, 0, 1, -1)
 	case len(g.events) > 1 && g.chance(20): // between two others
 		last := g.events[max(0, len(g.events)-12):]
 		t = (last[g.IntN(len(last))].t + last[g.IntN(len(last))].t) / 2

@@ -1,10 +1,14 @@
 package window
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/tidemark-mesh/tidemark/internal/core/identity"
+	"github.com/tidemark-mesh/tidemark/internal/core/record"
 	"github.com/tidemark-mesh/tidemark/pkg/envelope"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
@@ -404,4 +408,108 @@ func TestSessionsMoveTogetherAfterAPeak(t *testing.T) {
 	l.op = l.restore(l.op)
 	l.mark(30*peak, 101)
 	l.equalsBatch(l.live)
+}
+
+// TestASessionThatCannotBeComputedHalts: the groups before it are whole and taken; the
+// error names key, session and event, and the state is not stored any more.
+func TestASessionThatCannotBeComputedHalts(t *testing.T) {
+	l := newLab(t, 10, 20)
+	l.cfg.Policy.Aggregates = []policy.AggregateSpec{{Name: "d", Func: "distinct", Arg: "v", Limit: 2}}
+	op := l.fresh()
+	apply := func(r envelope.Record) (records int) {
+		l.seq++
+		op.BeginFrame(l.seq, l.frame())
+		if err := op.Apply(0, &r); err != nil {
+			t.Fatal(err)
+		}
+		for more := true; more; {
+			if _, more = op.Next(nil); more {
+				records++
+			}
+		}
+		return records
+	}
+	for n, at := range []envelope.EventTime{0, 100, 101, 102} {
+		apply(envelope.Record{Event: l.event(labEvent{n + 1, at}, envelope.Assert)})
+		op.EndFrame()
+	}
+	m := &envelope.Mark{Source: "shop", Epoch: 1, MaxEventTime: []envelope.EventTime{200}}
+	if n := apply(envelope.Record{Mark: m}); n != 1 {
+		t.Errorf("%d records were made before the halt, want 1", n)
+	}
+	err := op.Apply(1, &envelope.Record{Mark: m})
+	if err == nil {
+		t.Fatal("a session with too many values was published")
+	}
+	for _, part := range []string{`key "k"`, "00:00:00.0001", `event "e4"`, "result d", "generation"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	if err := op.Delta(func(_, _ []byte) error { return nil }); err == nil {
+		t.Error("the state of a halted operator was stored")
+	}
+}
+
+// TestFramesWithoutTheValueHalt: a value that a result takes was not declared yet.
+func TestFramesWithoutTheValueHalt(t *testing.T) {
+	l := newLab(t, 10, 20)
+	f := &envelope.Frame{Extractors: []string{"at@1"}}
+	l.op.BeginFrame(1, f)
+	ev := l.event(labEvent{1, 5}, envelope.Assert)
+	ev.Values = nil
+	err := l.op.ApplyEvent(0, ev)
+	if err == nil || !strings.Contains(err.Error(), `"v"`) || !strings.Contains(err.Error(), `event "e1"`) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSessionsOfSeveralSources: the result id names the source, and texts are kept.
+func TestSessionsOfSeveralSources(t *testing.T) {
+	l := newLab(t, 10, 20)
+	l.cfg.Stream.Values = []policy.ValueSpec{{Name: "v", Path: "/v", Type: policy.String}}
+	l.cfg.Policy.Sources = []policy.SourceRef{{Name: "web", Partitions: 1}, {Name: "shop", Partitions: 2}}
+	l.cfg.Policy.Aggregates = []policy.AggregateSpec{{Name: "f", Func: "first", Arg: "v"}, {Name: "l", Func: "last", Arg: "v"}}
+	op := l.fresh()
+	events := []struct {
+		source, text string
+		at           envelope.EventTime
+	}{{"web", "b", 7}, {"shop", "", 3}, {"shop", "a", 1}, {"replayed", "x", 1}}
+	var records []envelope.Record
+	for n, e := range events {
+		ev := l.event(labEvent{n, e.at}, envelope.Assert)
+		ev.Source, ev.SourcePartition, ev.SourceOffset, ev.Values = e.source, uint32(n), uint64(10+n), []envelope.Value{{Text: e.text}}
+		records = append(records, envelope.Record{Event: ev})
+	}
+	for _, s := range []struct {
+		source string
+		n      uint32
+	}{{"web", 0}, {"shop", 0}, {"shop", 1}} {
+		records = append(records, envelope.Record{Mark: &envelope.Mark{Source: s.source, Partition: s.n, Epoch: 1, MaxEventTime: []envelope.EventTime{50}}})
+	}
+	op.BeginFrame(1, l.frame())
+	var out []byte
+	for i := range records {
+		if err := op.Apply(i, &records[i]); err != nil {
+			t.Fatal(err)
+		}
+		for more := true; more; {
+			out, more = op.Next(out)
+		}
+	}
+	rec, err := record.Decode(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rec.Proposal
+	if want := identity.SessionResult("k", "rule", []string{"shop#e1", "shop#e2", "web#e0"}); r.ResultID != want {
+		t.Errorf("result id %s, want %s", r.ResultID, want)
+	}
+	if got := fmt.Sprint(r.Value); got != "[f=a l=b]" {
+		t.Errorf("value %s", got)
+	}
+	// Partition 2 of shop is outside the policy, so its event has no place in the ranges.
+	if got := fmt.Sprint(r.Inputs.Offsets); got != "[{shop 1 11 11} {web 0 10 10}]" {
+		t.Errorf("offsets %s", got)
+	}
 }

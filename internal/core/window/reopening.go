@@ -240,10 +240,9 @@ func (a *reopening) take(e *envelope.ReopenEvent, into func(*reopening, *arrival
 
 // add takes an event into a window, unless it is known to be there, or withdrawn.
 func (a *reopening) add(in *arrival, w revision.Window) (took bool, err error) {
-	_, _, held := a.place(w)
 	p, place := a.open(w)
-	if !held {
-		a.told[p] = true // there is nothing in it
+	if p.wins[place].events == 0 {
+		a.told[p] = true // nothing is in it
 	}
 	if _, known := p.reopened[reopened{uint32(place), in.hash}]; known {
 		return false, nil

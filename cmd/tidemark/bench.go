@@ -19,6 +19,10 @@ import (
 // every event in memory and takes its time, for it is meant to be plainly right.
 const oracleUpTo = 2_000_000
 
+// oracleUpToSessions is the same for sessions: at every mark it looks at every member of
+// a key anew.
+const oracleUpToSessions = 100_000
+
 // benchOptions of one run.
 type benchOptions struct {
 	spec    bench.Spec
@@ -49,7 +53,10 @@ Stages:
   e2e       JSON lines through ingest, windower and projector; timed from the first line
             to the moment at which everything is readable
   latency   a steady rate; how long a late event takes from its acknowledgement to the
-            accepted revision that a subscriber sees`,
+            accepted revision that a subscriber sees
+
+The same events are computed in windows of 1 h (tumbling), of 1 h every 15 min (hopping),
+or in sessions with a gap of 11 min, which late events lengthen and bridge.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.bench(cmd.Context(), o) },
 	}
@@ -59,7 +66,8 @@ Stages:
 	f.IntVar(&o.spec.Hours, "hours", 24, "hours of event time that the events span")
 	f.Uint64Var(&o.spec.Seed, "seed", 1, "seed of the workload")
 	f.StringVar(&o.stage, "stage", "e2e", "windower, e2e or latency")
-	f.StringVar(&o.verify, "verify", "auto", "full: the oracle recomputes everything; auto: up to 2 million events; batch: the batch sums only")
+	f.StringVar((*string)(&o.spec.Window), "window", string(bench.Tumbling), "windower and e2e: tumbling, hopping or session")
+	f.StringVar(&o.verify, "verify", "auto", "full: the oracle recomputes everything; auto: up to 2 million events, of sessions 100 thousand; batch: the batch sums only")
 	f.StringVar(&o.data, "data", "", "data directory, empty or absent (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "keep the temporary data directory")
 	f.StringVar(&o.keepIDs, "keep-ids", "49h", "how long ids are kept (retention.ids)")
@@ -81,6 +89,10 @@ func (o *benchOptions) check() error {
 		return usage(fmt.Errorf("--hours %d: choose 1 to 1000", o.spec.Hours))
 	case !slices.Contains([]string{"full", "auto", "batch"}, o.verify):
 		return usage(fmt.Errorf("--verify %s: choose full, auto or batch", o.verify))
+	case !slices.Contains(bench.Windows(), o.spec.Window):
+		return usage(fmt.Errorf("--window %s: choose one of %v", o.spec.Window, bench.Windows()))
+	case o.stage == "latency" && o.spec.Window != bench.Tumbling:
+		return usage(fmt.Errorf("--window %s: latency is measured with tumbling windows; choose --stage windower or e2e", o.spec.Window))
 	case o.rate < 100 || o.seconds < 1 || o.markBy < 1:
 		return usage(errors.New("--rate must be at least 100, --seconds and --mark-every at least 1"))
 	}
@@ -179,11 +191,14 @@ func (c *cli) benchReport(r *bench.Report) error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(c.out, "%-26s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("stage", "%s, %d events, %d keys, seed %d", r.Stage, r.Spec.Events, r.Spec.Keys, r.Spec.Seed)
+	line("stage", "%s, %s, %d events, %d keys, seed %d", r.Stage, r.Spec.Window, r.Spec.Events, r.Spec.Keys, r.Spec.Seed)
 	line("events/s", "%.0f (%.2f s)", r.PerSecond, r.Seconds)
 	line("CPU s a million events", "%.2f", r.CPUPerM)
 	line("peak RSS", "%d MiB", r.PeakRSS>>20)
 	line("windows, revisions", "%d, %d", r.Windows, r.Revisions)
+	if r.Spec.Window == bench.Session {
+		line("sessions replaced", "%d", r.Replaced)
+	}
 	line("rows written a late event", "%.2f (%d late events)", r.RowsPerLate, r.LateEvents)
 	for _, name := range slices.Sorted(maps.Keys(r.Disk)) {
 		text := fmt.Sprintf("%.1f MiB, %.0f B an event", float64(r.Disk[name])/(1<<20), float64(r.Disk[name])/float64(r.Spec.Events))

@@ -58,6 +58,9 @@ func (r *benchRig) read(ctx context.Context, expected *bench.Expected, check *be
 		}
 		for _, rev := range b.Revisions {
 			seen++
+			if rev.SupersededBy != "" {
+				r.report.Replaced++
+			}
 			if err := expected.Note(rev); err != nil {
 				check.Fail(err.Error())
 			}
@@ -69,7 +72,11 @@ func (r *benchRig) read(ctx context.Context, expected *bench.Expected, check *be
 
 // oracle runs the gates of `tidemark verify`.
 func (r *benchRig) oracle(ctx context.Context) error {
-	if r.options.verify == "batch" || r.options.verify == "auto" && r.report.Spec.Events > oracleUpTo {
+	upTo := oracleUpTo
+	if r.options.spec.Window == bench.Session {
+		upTo = oracleUpToSessions
+	}
+	if r.options.verify == "batch" || r.options.verify == "auto" && r.report.Spec.Events > upTo {
 		return nil
 	}
 	r.note("checking with the oracle")

@@ -77,7 +77,7 @@ func (r *benchRig) documents(ctx context.Context) error {
 	if len(snapshot.Streams) > 0 {
 		return refused(fmt.Errorf("%s was used before; bench needs an empty data directory", r.options.data))
 	}
-	docs, found := policy.Parse("bench", bench.Documents(r.options.keepIDs))
+	docs, found := policy.Parse("bench", bench.Documents(r.options.keepIDs, r.options.spec.Window))
 	if len(found) > 0 {
 		return usage(fmt.Errorf("--keep-ids %s: %s: %s", r.options.keepIDs, found[0].Rule, found[0].Message))
 	}

@@ -12,7 +12,7 @@ const (
 
 // Documents answers the business stream and the policy of the workload as YAML. Ids are
 // kept for keepIDs, as policies write durations.
-func Documents(keepIDs string) []byte {
+func Documents(keepIDs string, w Window) []byte {
 	return []byte(`apiVersion: tidemark/v1
 kind: BusinessStream
 name: ` + Stream + `
@@ -35,7 +35,7 @@ sources: [{name: ` + Source + `, partitions: 8}]
 timestampExtractor: ` + Extractor + `
 watermark: {boundedOutOfOrderness: 5m}
 idle: {after: 1s, allIdle: hold}
-window: {tumbling: 1h, zone: UTC}
+window: ` + w.document() + `
 aggregates: {` + SumName + `: sum(amount), orders: count()}
 allowedLateness: 24h
 late: rebuild

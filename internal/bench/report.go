@@ -13,7 +13,8 @@ type Report struct {
 	InputBytes  int64            `json:"inputBytes,omitempty"`
 	Windows     uint64           `json:"windows"`
 	Revisions   uint64           `json:"revisions"`
-	LateEvents  uint64           `json:"lateEvents"` // accepted, behind their window's end
+	Replaced    uint64           `json:"replacedSessions,omitempty"`
+	LateEvents  uint64           `json:"lateEvents"` // accepted, behind their window's end; (event, window) pairs
 	RowsPerLate float64          `json:"rowsWrittenPerLateEvent"`
 	Latency     *Latency         `json:"correctionLatency,omitempty"`
 	Projector   *Rate            `json:"projector,omitempty"` // of the windower's stage, measured behind it

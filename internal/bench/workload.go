@@ -34,6 +34,7 @@ type Spec struct {
 	Keys   int    `json:"keys"`
 	Hours  int    `json:"hours"` // of event time, over all events
 	Seed   uint64 `json:"seed"`
+	Window Window `json:"window"` // what they are computed in; the events are the same
 }
 
 func (s Spec) span() time.Duration { return time.Duration(s.Hours) * time.Hour }

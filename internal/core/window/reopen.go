@@ -106,7 +106,7 @@ func (o *Operator) collect(r *envelope.Reopen, body []byte) (whole bool) {
 	case follows && int(r.Part) == have:
 		return r.Part == r.Parts
 	case !follows || int(r.Part) != have+1:
-		k.parts, k.bodies = nil, nil
+		o.dropParts(r.Key)
 		return false
 	}
 	k.parts = append(k.parts, r)

@@ -280,6 +280,9 @@ func TestPartsThatStaySingleAreForgotten(t *testing.T) {
 	if f.mark(12, 61); len(f.op.reopens) != 0 {
 		t.Fatal("a part that nothing follows is kept for ever")
 	}
+	if f.reopen(envelope.Reopen{Part: 2, Parts: 3, AsOf: f.asOf(), AsOfNow: 61_000_000}); len(f.op.reopens) != 0 {
+		t.Fatal("a part that follows nothing is kept")
+	}
 }
 
 func TestHoppingEventIsReopenedWhereItWasRefused(t *testing.T) {

@@ -76,6 +76,27 @@ func TestLookup(t *testing.T) {
 	}
 }
 
+// beside answers the documents of the other files of an example: one may need another's stream.
+func beside(t *testing.T, file string) (docs []policy.Document) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range files {
+		if other == file || filepath.Base(other) == "tests.yaml" {
+			continue
+		}
+		src, err := os.ReadFile(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more, _ := policy.Parse(other, src) // its findings are its own
+		docs = append(docs, more...)
+	}
+	return docs
+}
+
 // TestExamplesValidate checks every example document against its schema, as written and
 // in canonical form.
 func TestExamplesValidate(t *testing.T) {
@@ -102,7 +123,7 @@ func TestExamplesValidate(t *testing.T) {
 			continue
 		}
 		docs, findings := policy.Parse(file, src)
-		findings = append(findings, policy.Lint(docs, nil)...)
+		findings = append(findings, policy.Lint(docs, beside(t, file))...)
 		if len(findings) > 0 {
 			t.Errorf("%s: %v", file, findings)
 		}

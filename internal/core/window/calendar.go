@@ -66,7 +66,9 @@ func (c *calendar) begin(day time.Time) envelope.EventTime {
 		_, off := at.Zone()
 		begin := max(midnight-int64(off), at.Unix())
 		_, end := at.ZoneBounds()
-		if end.IsZero() || begin < end.Unix() {
+		// On the last day of a leap year beyond the table of a zone, ZoneBounds answers an
+		// end that is behind it; the clocks do not change there.
+		if !end.After(at) || begin < end.Unix() {
 			return micros(begin)
 		}
 		at = end.In(c.zone)

@@ -77,6 +77,16 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
+		err := pairs(data, func(key, _ []byte) error {
+			// A lawful key number makes a table of that length; long ones only take time here.
+			if len(key) == 5 && key[0] == pairKey && binary.BigEndian.Uint32(key[1:]) >= 1<<16 {
+				return errShape
+			}
+			return nil
+		})
+		if err != nil {
+			return
+		}
 		for _, cfg := range configs {
 			o, err := Restore(cfg, func(yield func(key, value []byte) error) error { return pairs(data, yield) })
 			if err != nil {

@@ -73,9 +73,13 @@ func (k *keyTable) touch(n uint32) {
 	}
 }
 
+// maxKeys is far above the keys that one partition can be given; a higher number comes
+// from damage, and must not take the memory of a table that long.
+const maxKeys = 1 << 24
+
 // place puts a restored key back at its number; references follow from windows and ids.
 func (k *keyTable) place(n uint32, name string) error {
-	if n >= 1<<28 {
+	if n >= maxKeys {
 		return fmt.Errorf("key number %d is out of range", n)
 	}
 	if grow := int(n) + 1 - len(k.entries); grow > 0 {

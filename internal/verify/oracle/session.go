@@ -86,8 +86,7 @@ func (s *sessions) leave(m member, n news) {
 	s.members = slices.Delete(s.members, at, at+1)
 	n = n.and(whole.news)
 	for published := range whole.succeeds {
-		_, was := published.members[memberKey(m.source, m.id)]
-		if was || len(whole.members) == 1 {
+		if _, was := published.members[memberKey(m.source, m.id)]; was {
 			published.loss = published.loss.and(n)
 			s.losses = append(s.losses, published)
 		}

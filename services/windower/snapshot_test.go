@@ -56,7 +56,14 @@ func objectsOf(t testing.TB) jetstream.ObjectStore {
 // mine answers the names of the world's objects.
 func (w *world) objects() (names []string) {
 	w.t.Helper()
-	all, err := objectsOf(w.t).List(deadline(w.t))
+	// A list that is asked for while others delete objects may never come to its end.
+	var all []*jetstream.ObjectInfo
+	err := context.DeadlineExceeded
+	for ctx := deadline(w.t); errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil; {
+		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
+		all, err = objectsOf(w.t).List(attempt)
+		cancel()
+	}
 	if errors.Is(err, jetstream.ErrNoObjectsFound) {
 		return nil
 	}

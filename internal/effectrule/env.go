@@ -1,0 +1,5 @@
+package effectrule
+
+import "cel.dev/cel-go/cel"
+
+var _ = cel.NewCustomEnv

@@ -19,8 +19,13 @@ type field struct {
 
 // long answers the document's long form with every default written out.
 func (d *Document) long() []field {
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		return d.Stream.long()
+	case d.Effect != nil:
+		return d.Effect.long()
+	case d.Adapter != nil:
+		return d.Adapter.long()
 	}
 	return d.Policy.long()
 }

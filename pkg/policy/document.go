@@ -2,13 +2,16 @@ package policy
 
 import "fmt"
 
-// Document is one parsed document of a file: exactly one of Stream and Policy is set.
+// Document is one parsed document of a file: exactly one of Stream, Policy,
+// Effect and Adapter is set.
 type Document struct {
-	File   string
-	Line   int // of its first field, from 1; 0 for a document that came from no file
-	Stream *BusinessStream
-	Policy *StreamTimePolicy
-	lines  map[string]int // path of a field ("window.tumbling") to its line, for lint
+	File    string
+	Line    int // of its first field, from 1; 0 for a document that came from no file
+	Stream  *BusinessStream
+	Policy  *StreamTimePolicy
+	Effect  *EffectPolicy
+	Adapter *Adapter
+	lines   map[string]int // path of a field ("window.tumbling") to its line, for lint
 }
 
 // Finding is one thing that lint refuses.
@@ -28,31 +31,62 @@ func (f Finding) String() string {
 const (
 	KindBusinessStream   = "BusinessStream"
 	KindStreamTimePolicy = "StreamTimePolicy"
+	KindEffectPolicy     = "EffectPolicy"
+	KindAdapter          = "Adapter"
 )
+
+// Kinds answers every kind of document.
+func Kinds() []string {
+	return []string{KindBusinessStream, KindStreamTimePolicy, KindEffectPolicy, KindAdapter}
+}
 
 // Kind answers what the document is.
 func (d *Document) Kind() string {
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		return KindBusinessStream
+	case d.Effect != nil:
+		return KindEffectPolicy
+	case d.Adapter != nil:
+		return KindAdapter
 	}
 	return KindStreamTimePolicy
 }
 
 // Name answers what no two documents of a kind share: "orders" for a stream,
-// "orders/hourly-revenue@14" for a policy.
+// "orders/hourly-revenue@14" for a policy, "orders/reward@3" for an effect policy,
+// "rewards-api@2" for an adapter.
 func (d *Document) Name() string {
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		return d.Stream.Name
+	case d.Effect != nil:
+		return d.Effect.Stream + "/" + d.Effect.Ref()
+	case d.Adapter != nil:
+		return d.Adapter.Ref()
 	}
 	return d.Policy.Stream + "/" + d.Policy.PolicyGeneration()
 }
 
-// BusinessStream answers the name of the business stream that the document is about.
+// BusinessStream answers the name of the business stream that the document is about; ""
+// for an adapter, which serves any.
 func (d *Document) BusinessStream() string {
-	if d.Stream != nil {
+	switch {
+	case d.Stream != nil:
 		return d.Stream.Name
+	case d.Effect != nil:
+		return d.Effect.Stream
+	case d.Adapter != nil:
+		return ""
 	}
 	return d.Policy.Stream
+}
+
+// Finding answers a finding at the line of the field at path ("payload.points"), or at the
+// document's own line where the field was not written. It is for checks that this package
+// cannot make itself.
+func (d *Document) Finding(path, rule, message string) Finding {
+	return d.finding(path, rule, "%s", message)
 }
 
 // finding builds a Finding at the line of the field at path, or at the document's own

@@ -19,6 +19,12 @@ func Lint(docs, applied []Document) []Finding {
 				out = append(out, doc.finding("", "duplicate-document", "%s %s is also described, differently, at %s:%d; keep one of the two", doc.Kind(), doc.Name(), other.File, other.Line))
 			}
 		}
+		switch {
+		case doc.Adapter != nil:
+			out = append(out, lintAdapter(doc)...)
+		case doc.Effect != nil:
+			out = append(out, lintEffect(doc, docs, applied)...)
+		}
 		if doc.Policy == nil {
 			continue
 		}

@@ -19,7 +19,7 @@ func Parse(file string, src []byte) ([]Document, []Finding) {
 		return nil, []Finding{{File: file, Line: bad.line, Rule: bad.rule, Message: bad.text}}
 	}
 	if len(nodes) == 0 {
-		return nil, []Finding{{File: file, Line: 1, Rule: "no-document", Message: "the file holds no document; write one that begins with kind: BusinessStream or kind: StreamTimePolicy"}}
+		return nil, []Finding{{File: file, Line: 1, Rule: "no-document", Message: "the file holds no document; write one that begins with kind: " + oneOf(Kinds())}}
 	}
 	var docs []Document
 	var findings []Finding
@@ -55,13 +55,16 @@ func parseNode(file string, n *node) (Document, []Finding) {
 		return doc, r.findings
 	}
 	r.choice(o.optional("apiVersion"), "apiVersion", APIVersion, APIVersion)
-	kinds := []string{KindBusinessStream, KindStreamTimePolicy}
 	kind := o.required("kind", KindBusinessStream)
-	switch r.choice(kind, "kind", "", kinds...) {
+	switch r.choice(kind, "kind", "", Kinds()...) {
 	case KindBusinessStream:
 		doc.Stream = r.stream(o)
 	case KindStreamTimePolicy:
 		doc.Policy = r.policy(o)
+	case KindEffectPolicy:
+		doc.Effect = r.effect(o)
+	case KindAdapter:
+		doc.Adapter = r.adapter(o)
 	default:
 		// Without a kind nothing tells which fields belong here.
 		return doc, r.findings

@@ -2,7 +2,6 @@ package policy
 
 import (
 	"strconv"
-	"strings"
 )
 
 // Defaults and bounds of a StreamTimePolicy.
@@ -25,7 +24,7 @@ func (r *reader) policy(o *object) *StreamTimePolicy {
 		Stream:  r.plain(o.required("stream", "orders"), "stream"),
 		AllIdle: Hold,
 	}
-	r.job(o, p)
+	p.Job, p.Generation = r.numbered(o, "job", "generation", "hourly-revenue")
 	p.Sources = r.sources(o.required("sources", "[{name: shop, partitions: 1}]"))
 	p.Extractor = r.extractorRef(o.required("timestampExtractor", "order.occurred_at@1"))
 	p.OutOfOrderness = r.watermark(o.required("watermark", "{boundedOutOfOrderness: 5m}"))
@@ -40,29 +39,6 @@ func (r *reader) policy(o *object) *StreamTimePolicy {
 	p.RebuildLimit = r.integer(o.optional("rebuildLimit"), "rebuildLimit", 1, maxRebuildLimit, DefaultRebuildLimit)
 	p.TopologyChange = r.boolean(o.optional("topologyChange"), "topologyChange")
 	return p
-}
-
-// job reads job and generation, or their short form job: hourly-revenue@14.
-func (r *reader) job(o *object, p *StreamTimePolicy) {
-	n := o.required("job", "hourly-revenue@1")
-	generation := o.optional("generation")
-	if n == nil {
-		return
-	}
-	name := *n
-	if at := strings.LastIndexByte(n.text, '@'); n.shape == shapeText && at >= 0 {
-		if generation != nil {
-			r.refuse(generation.line, "duplicate-field", "generation is said twice, in job: %s and here; keep one of the two", n.text)
-		}
-		generation = &node{shape: shapeInt, line: n.line, text: n.text[at+1:]}
-		r.lines["generation"] = n.line
-		name.text = n.text[:at]
-	}
-	p.Job = r.plain(&name, "job")
-	if generation == nil {
-		r.refuse(n.line, "missing-field", "generation is missing; write job: %s@1 or add generation: 1", p.Job)
-	}
-	p.Generation = int(r.integer(generation, "generation", 1, maxGeneration, 1))
 }
 
 func (r *reader) sources(n *node) []SourceRef {

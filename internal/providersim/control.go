@@ -40,11 +40,9 @@ func (s *Sim) setMode(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	for _, share := range c.Mode {
-		if err := queryMode(share.Mode); c.On == "query" && err != nil {
-			fail(w, http.StatusBadRequest, "bad_request", err.Error())
-			return
-		}
+	if err := c.Mode.forQueries(); side == &s.queries && err != nil {
+		fail(w, http.StatusBadRequest, "bad_request", err.Error())
+		return
 	}
 	s.change(func() { side.list, side.mix, side.seed = nil, c.Mode, c.Seed })
 	s.state(w, r)

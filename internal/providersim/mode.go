@@ -1,7 +1,6 @@
 package providersim
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -74,8 +73,8 @@ func ParseMode(text string) (Mode, error) {
 		return Mode{}, fmt.Errorf("mode %q: write a duration behind it, such as %s:30s", text, name)
 	case timed:
 		var d Duration
-		if err := d.UnmarshalText([]byte(length)); err != nil {
-			return Mode{}, fmt.Errorf("mode %q: %w", text, err)
+		if d.UnmarshalText([]byte(length)) != nil || d == 0 {
+			return Mode{}, fmt.Errorf("mode %q: write a duration above 0, such as %s:30s", text, name)
 		}
 		m.For = time.Duration(d)
 	}
@@ -144,6 +143,27 @@ func ParseMix(text string) (Mix, error) {
 	return mix, nil
 }
 
+// ParseQueryMix reads a mix for queries.
+func ParseQueryMix(text string) (Mix, error) {
+	mix, err := ParseMix(text)
+	if err != nil {
+		return nil, err
+	}
+	return mix, mix.forQueries()
+}
+
+// forQueries refuses a mix with a mode that means nothing for a query.
+func (m Mix) forQueries() error {
+	for _, s := range m {
+		switch s.Mode.Name {
+		case accept, garbage, delay, drop, answer, throttle:
+		default:
+			return fmt.Errorf("mode %s is not for queries; those are accept, garbage, delay:D, drop, answer-NNN and throttle[:D]", s.Mode)
+		}
+	}
+	return nil
+}
+
 // String answers the text form.
 func (m Mix) String() string {
 	if len(m) == 1 {
@@ -207,7 +227,7 @@ func (m Mode) hiddenFor() time.Duration {
 // forgetAfter answers how long the key is known, where the mode says so.
 func (m Mode) forgetAfter() Duration {
 	if m.Name == forget {
-		return Duration(cmp.Or(m.For, 1))
+		return Duration(m.For)
 	}
 	return 0
 }

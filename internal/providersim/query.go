@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
 )
@@ -24,15 +23,6 @@ func (s *Sim) routes() {
 	m.HandleFunc("POST /v1/control/rules", s.addRule)
 	m.HandleFunc("DELETE /v1/control/rules", s.dropRules)
 	m.HandleFunc("PUT /v1/control/idempotency", s.setIdempotency)
-}
-
-// queryMode refuses modes that mean nothing for a query.
-func queryMode(m Mode) error {
-	switch m.Name {
-	case accept, garbage, delay, drop, answer, throttle:
-		return nil
-	}
-	return fmt.Errorf("mode %s is not for queries; those are accept, garbage, delay:D, drop, answer-NNN and throttle[:D]", m)
 }
 
 // visible answers the executions of a key that queries find by now.
@@ -88,24 +78,15 @@ func (s *Sim) answerList(w http.ResponseWriter, found []*Record) {
 	httpx.JSON(w, http.StatusOK, items)
 }
 
-// Listed is one execution of the list.
-type Listed struct {
-	N         int       `json:"n"` // its place among all executions, from 1
-	ID        string    `json:"id"`
-	EffectKey string    `json:"effectKey"`
-	Amount    string    `json:"amount,omitempty"`
-	Subject   string    `json:"subject,omitempty"`
-	Time      time.Time `json:"time"`
-}
-
-// Page is an answer of the list. Next is what after must be for the next page; 0 = there
-// is none.
+// Page is an answer of the list. Its items are what a query answers. Next is what after
+// must be for the next page; 0 = there is none.
 type Page struct {
-	Executions []Listed `json:"executions"`
-	Next       int      `json:"next,omitempty"`
+	Executions []map[string]any `json:"executions"`
+	Next       int              `json:"next,omitempty"`
 }
 
-// list is GET /v1/executions?after=N&limit=N: every execution that queries find, in order.
+// list is GET /v1/executions?effectKey=KEY&after=N&limit=N: the executions that queries
+// find, in order; all of them, or those of one key.
 func (s *Sim) list(w http.ResponseWriter, r *http.Request) {
 	after, limit := 0, pageSize
 	for name, into := range map[string]*int{"after": &after, "limit": &limit} {
@@ -120,24 +101,27 @@ func (s *Sim) list(w http.ResponseWriter, r *http.Request) {
 		}
 		*into = n
 	}
-	httpx.JSON(w, http.StatusOK, s.page(after, limit))
+	httpx.JSON(w, http.StatusOK, s.page(r.URL.Query().Get("effectKey"), after, limit))
 }
 
-func (s *Sim) page(after, limit int) Page {
+func (s *Sim) page(key string, after, limit int) Page {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	of := s.order
+	if key != "" {
+		of = s.done[key]
+	}
 	now := s.now()
-	page := Page{Executions: []Listed{}}
-	for i := after; i < len(s.order); i++ {
-		r := s.order[i]
-		if r.VisibleFrom.After(now) {
+	page := Page{Executions: []map[string]any{}}
+	for i := after; i < len(of); i++ {
+		if of[i].VisibleFrom.After(now) {
 			continue
 		}
 		if len(page.Executions) == limit {
 			page.Next = i
-			return page
+			break
 		}
-		page.Executions = append(page.Executions, Listed{N: i + 1, ID: r.ID, EffectKey: r.EffectKey, Amount: text(r.Amount), Subject: text(r.Subject), Time: r.Time})
+		page.Executions = append(page.Executions, s.settings.Fields.compose(of[i], "executed"))
 	}
 	return page
 }

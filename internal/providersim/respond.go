@@ -86,24 +86,29 @@ func (s *Sim) answer(w http.ResponseWriter, status int, record *Record, state st
 	w.Write(s.body(record, state))
 }
 
-// body answers what the provider says of an action: amount and subject stand where the
-// request had them.
+// body answers what the provider says of an action.
 func (s *Sim) body(record *Record, state string) []byte {
-	members := map[string]any{}
 	s.mu.Lock()
 	fields := s.settings.Fields
 	s.mu.Unlock()
-	put(members, fields.Amount, record.Amount)
-	put(members, fields.Subject, record.Subject)
-	members["effectKey"] = record.EffectKey
-	members["id"] = record.ID
-	members["status"] = state
-	members["time"] = record.Time
-	text, err := json.Marshal(members)
+	text, err := json.Marshal(fields.compose(record, state))
 	if err != nil {
 		panic(err) // values that were parsed before
 	}
 	return append(text, '\n')
+}
+
+// compose answers the members of an answer: amount and subject stand where the request
+// had them.
+func (f *Fields) compose(record *Record, state string) map[string]any {
+	members := map[string]any{}
+	put(members, f.Amount, record.Amount)
+	put(members, f.Subject, record.Subject)
+	members["effectKey"] = record.EffectKey
+	members["id"] = record.ID
+	members["status"] = state
+	members["time"] = record.Time
+	return members
 }
 
 // fail answers an error. The code stands where either of two usual shapes has it.

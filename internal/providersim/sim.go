@@ -64,7 +64,7 @@ type known struct {
 // Start opens the log, takes up what it holds, and serves.
 func Start(o Options) (*Sim, error) {
 	settings, err := o.Settings.complete()
-	if err != nil {
+	if err := errors.Join(err, o.QueryMix.forQueries()); err != nil {
 		return nil, err
 	}
 	if o.Clock == nil {
@@ -190,7 +190,7 @@ func (s *Sim) Set(r Rule) error {
 // SetQuery is Set for queries; of modes, only those that execute nothing, accept, garbage
 // and delay mean something for them.
 func (s *Sim) SetQuery(r Rule) error {
-	if err := errors.Join(r.check(), queryMode(r.Mode)); err != nil {
+	if err := errors.Join(r.check(), Mix{{r.Mode, 1}}.forQueries()); err != nil {
 		return err
 	}
 	s.change(func() { s.queries.list = append(s.queries.list, r) })

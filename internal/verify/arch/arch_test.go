@@ -155,7 +155,7 @@ func outsideWorld(dir, path string) string {
 	switch {
 	case under(path, "github.com/nats-io/nats-server") && !under(dir, "internal/natsio"):
 		return "the embedded server lives in internal/natsio"
-	case under(path, "github.com/nats-io/nats.go") && !under(dir, "internal/natsio", "internal/backup", "internal/journal", "internal/config", "internal/leases", "internal/verify", "pkg/subscribe", "services", "cmd"):
+	case under(path, "github.com/nats-io/nats.go") && !under(dir, "internal/natsio", "internal/adapters", "internal/backup", "internal/journal", "internal/config", "internal/leases", "internal/verify", "pkg/subscribe", "services", "cmd"):
 		return "nats.go stays at the edge"
 	case under(path, "go.etcd.io/bbolt") && !under(dir, "internal/checkpoint"):
 		return "bbolt lives in internal/checkpoint"

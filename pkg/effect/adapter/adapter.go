@@ -59,7 +59,8 @@ type Answer struct {
 	Class effect.Class
 
 	// Evidence holds what the provider named, whatever the class. With effect.Executed it
-	// names the key of the call and its expected amount and subject.
+	// names the key of the call, and amount and subject as the provider has them. They
+	// need not be what was expected: the ledger compares, and what differs is a conflict.
 	Evidence effect.Evidence
 
 	// RetryAfter is how long the provider asks to be left alone, within one second and

@@ -1,5 +1,0 @@
-package effectrule
-
-import "cel.dev/cel-go/cel"
-
-var _ = cel.NewCustomEnv

@@ -25,13 +25,21 @@ type Settings struct {
 	MaxInFlight int           // pipelined commits; default and most MaxPipeline
 	RetryFor    time.Duration // how long a leaderless stream is waited for; default 60 s
 	// OnControl is told of control records that others wrote between our commits, from
-	// the writer's own goroutine and in order. May be nil.
+	// the writer's own goroutine and in order. May be nil. Not used with Strict.
 	OnControl func(seq uint64, control []byte)
+	// Strict is for commits whose records depend on every control record before them: one
+	// commit is in flight, and it fails with *ControlError when a control record landed
+	// since what the caller knows (its last accepted commit, its last *ControlError, what
+	// it told Observe). The writer stays usable.
+	Strict bool
 }
 
 func (s *Settings) defaults() {
 	if s.MaxInFlight <= 0 || s.MaxInFlight > MaxPipeline {
 		s.MaxInFlight = MaxPipeline
+	}
+	if s.Strict {
+		s.MaxInFlight = 1
 	}
 	if s.RetryFor <= 0 {
 		s.RetryFor = 60 * time.Second

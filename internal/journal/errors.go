@@ -72,9 +72,10 @@ func (e *ChainError) Error() string {
 // Is makes errors.Is(err, ErrChain) true.
 func (e *ChainError) Is(target error) bool { return target == ErrChain }
 
-// ControlError tells a caller of FencedWriter.Commit that another process wrote a control
-// record on the fence. Nothing of the batch was written. The writer's expectation is
-// moved past the record: judge again and call Commit again.
+// ControlError tells that another process wrote a control record which the caller has not
+// seen: on the fence of a FencedWriter, or in the journal of a Writer with Strict. Nothing
+// of the commit was written and nothing of it can be. The writer's expectation is moved
+// past this record alone: judge again and call Commit again.
 type ControlError struct {
 	Stream  string
 	Seq     uint64
@@ -82,5 +83,5 @@ type ControlError struct {
 }
 
 func (e *ControlError) Error() string {
-	return fmt.Sprintf("stream %s: a control record stands on the fence at sequence %d; judge the batch again", e.Stream, e.Seq)
+	return fmt.Sprintf("stream %s: a control record stands at sequence %d; judge the commit again", e.Stream, e.Seq)
 }

@@ -80,7 +80,8 @@ func (l *writerLoop) readTail(ctx context.Context, trouble error) error {
 	if t.id.Last < known {
 		return fmt.Errorf("stream %s: %w: it ends at %d, known is %d", l.settings.Stream, errBehind, t.id.Last, known)
 	}
-	for seq := l.base + 1; seq <= t.id.Last; seq++ {
+	// A strict writer looks no further than it must: its base is what its caller knows.
+	for seq := l.base + 1; seq <= t.id.Last && (!l.settings.Strict || len(l.queue) > 0); seq++ {
 		entry, err := t.entry(ctx, seq)
 		if err != nil {
 			return err
@@ -104,6 +105,8 @@ func (l *writerLoop) judge(e *Entry) error {
 			return &ChainError{Stream: l.settings.Stream, Previous: l.last, Seq: e.Seq}
 		}
 		l.accept(e.Seq)
+	case e.Control != nil && l.settings.Strict:
+		l.decline(&ControlError{Stream: l.settings.Stream, Seq: e.Seq, Control: e.Control})
 	case e.Control != nil && l.settings.OnControl != nil:
 		l.settings.OnControl(e.Seq, e.Control)
 	}

@@ -29,6 +29,7 @@ type Writer struct {
 
 	slots   chan struct{}
 	submit  chan *Pending
+	observe chan observed
 	closing chan struct{}
 	once    sync.Once
 	ended   chan struct{}
@@ -68,6 +69,7 @@ func startWriter(js jetstream.JetStream, pub *publisher, clk clock.Clock, s Sett
 		js: js, pub: pub, clk: clk, settings: s, epoch: head.Epoch,
 		slots:   make(chan struct{}, s.MaxInFlight),
 		submit:  make(chan *Pending, s.MaxInFlight),
+		observe: make(chan observed),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
 		abort:   cancel,
@@ -75,7 +77,7 @@ func startWriter(js jetstream.JetStream, pub *publisher, clk clock.Clock, s Sett
 	if head.Commit != nil {
 		w.previous = head.Commit.Hash()
 	}
-	w.loop = writerLoop{Writer: w, created: head.Identity.Created, base: head.ClaimSeq, last: head.CommitAt, tempo: newPace(clk, s.RetryFor)}
+	w.loop = writerLoop{Writer: w, created: head.Identity.Created, base: head.ClaimSeq, last: head.CommitAt, hash: w.previous, tempo: newPace(clk, s.RetryFor)}
 	go w.loop.run(ctx)
 	return w
 }
@@ -87,8 +89,24 @@ func (w *Writer) Epoch() uint64 { return w.epoch }
 // c.Epoch and c.Previous. It blocks only while MaxInFlight commits are unsettled. An
 // unknown outcome is settled inside: the own commit is looked for in the tail, and if
 // absent the same bytes are appended with the same expectation. The answer's Done is
-// closed once the commit is accepted or has failed for good. records are not kept.
+// closed once the commit is accepted or has failed for good. records are not kept. With
+// Strict the result may be a *ControlError, after which the writer goes on.
 func (w *Writer) Commit(ctx context.Context, records [][]byte, c revision.Commit) (*Pending, error) {
+	if w.settings.Strict {
+		return w.commitStrict(ctx, records, c)
+	}
+	p, err := w.prepare(records, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.reserve(ctx); err != nil {
+		return nil, err
+	}
+	return p, w.handIn(p)
+}
+
+// prepare makes the bytes of a commit that follows w.previous.
+func (w *Writer) prepare(records [][]byte, c revision.Commit) (*Pending, error) {
 	c.Epoch, c.Previous = w.epoch, w.previous
 	data, err := EncodeEntry(&Entry{Records: records, Commit: &c})
 	if err != nil {
@@ -97,27 +115,35 @@ func (w *Writer) Commit(ctx context.Context, records [][]byte, c revision.Commit
 	if len(data) > MaxCommitBytes {
 		return nil, fmt.Errorf("stream %s: commit of %d bytes: %w, at most %d", w.settings.Stream, len(data), ErrTooLarge, MaxCommitBytes)
 	}
+	return &Pending{commit: c, hash: c.Hash(), data: data, done: make(chan struct{})}, nil
+}
+
+// reserve waits until one more commit may be in flight.
+func (w *Writer) reserve(ctx context.Context) error {
 	select {
 	case <-w.closing:
-		return nil, fmt.Errorf("stream %s: writer %w", w.settings.Stream, ErrClosed)
+		return fmt.Errorf("stream %s: writer %w", w.settings.Stream, ErrClosed)
 	default:
 	}
 	select {
 	case <-w.ended:
-		return nil, w.err
+		return w.err
 	default:
 	}
 	select {
 	case w.slots <- struct{}{}:
+		return nil
 	case <-w.ended:
-		return nil, w.err
+		return w.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	p := &Pending{commit: c, hash: c.Hash(), data: data, done: make(chan struct{})}
+}
+
+func (w *Writer) handIn(p *Pending) error {
 	w.previous = p.hash
 	w.submit <- p // has room: slots bounds what is unsettled
-	return p, w.orphan(p)
+	return w.orphan(p)
 }
 
 // orphan fails a commit that was handed in when the loop had ended already.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
 )
 
 // writerLoop is the state of a Writer's goroutine: what is in flight, oldest first, and
@@ -16,8 +17,9 @@ import (
 type writerLoop struct {
 	*Writer
 	created int64
-	base    uint64 // last sequence known to be ours or seen
-	last    uint64 // sequence of the last accepted COMMIT
+	base    uint64          // last sequence known to be ours or seen
+	last    uint64          // sequence of the last accepted COMMIT
+	hash    revision.Digest // of the last accepted COMMIT
 	queue   []*Pending
 	byToken map[uint64]*Pending
 	tempo   *pace
@@ -86,6 +88,12 @@ func (l *writerLoop) serve(ctx context.Context) error {
 		case <-alarm.C():
 			if l.overdue() {
 				trouble = errNoAnswer
+			}
+		case o := <-l.observe:
+			err := l.see(o.msg)
+			o.answer <- err
+			if definite(err) {
+				return err
 			}
 		case <-closing:
 			closing = nil
@@ -166,7 +174,7 @@ func (l *writerLoop) accept(seq uint64) {
 	l.queue[0] = nil
 	l.queue = l.queue[1:]
 	delete(l.byToken, p.token)
-	l.base, l.last, l.retry = seq, seq, false
+	l.base, l.last, l.hash, l.retry = seq, seq, p.hash, false
 	l.tempo.reset()
 	p.seq, p.data = seq, nil
 	close(p.done)

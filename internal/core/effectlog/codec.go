@@ -195,7 +195,7 @@ func isToken(s string) bool {
 
 func checkName(member, name string) error {
 	if name == "" || len(name) > maxName || !isToken(strings.ReplaceAll(name, ".", "-")) {
-		return fmt.Errorf("%s: want a name of 1 to %d of A-Z a-z 0-9 _ - .", member, maxName)
+		return fmt.Errorf("%s: want a name of 1 to %d letters, digits, _ - or . alone", member, maxName)
 	}
 	return nil
 }

@@ -11,12 +11,17 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/core/effectlog"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/pkg/effect"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
 // Fault is one thing that is wrong with a backup.
@@ -113,6 +118,9 @@ func Restore(ctx context.Context, conn *natsio.Conn, dir string, replicas int, t
 		}
 		tell(Step{Journal: j.Name, Bytes: j.Size, Total: j.Size, Done: true})
 	}
+	if err := pause(ctx, conn, m); err != nil {
+		return nil, err
+	}
 	if err := config.Import(ctx, conn.JS, m.Documents); err != nil {
 		return nil, err
 	}
@@ -147,10 +155,40 @@ func (j *Journal) restore(ctx context.Context, conn *natsio.Conn, dir string, re
 	return nil
 }
 
+// pause closes the global gate of every restored effects journal before a service sees it:
+// what was sent after the backup is not in it, and must be found out before anything goes.
+func pause(ctx context.Context, conn *natsio.Conn, m *Manifest) error {
+	for i := range m.Journals {
+		j := &m.Journals[i]
+		if j.Role != roleEffects {
+			continue
+		}
+		last, err := journal.LastSeq(ctx, conn.JS, j.Name, "")
+		if err != nil {
+			return err
+		}
+		gate := effectlog.Control{
+			Stamp: effectlog.Stamp{ID: uuid.NewString(), Basis: last, Who: config.Operator(), Reason: "restored from a backup", At: effect.Time(clock.System().Now().UnixMicro())},
+			Gate:  &effectlog.Gate{Scope: effectlog.Global, Closed: true},
+		}
+		record, err := gate.Encode()
+		if err != nil {
+			return err
+		}
+		if _, err := journal.AppendControl(ctx, conn.JS, j.Name, subject.EffectsOf(j.Name), record); err != nil {
+			return fmt.Errorf("close the gates of %s: %w; restore again", j.Name, err)
+		}
+	}
+	return nil
+}
+
 // complete makes what is no fact and therefore in no backup: previews.
 func complete(ctx context.Context, conn *natsio.Conn, m *Manifest, replicas int) error {
 	var docs []policy.Document
 	for _, d := range m.Documents {
+		if !d.IsDocument() {
+			continue
+		}
 		e, err := d.Entry()
 		if err != nil {
 			return err

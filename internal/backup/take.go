@@ -32,6 +32,9 @@ type Step struct {
 	Note    string // something else worth a line
 }
 
+// roleEffects is the role of effects journals, which restore treats by itself.
+const roleEffects = "effects"
+
 // named is a journal that belongs to the backup.
 type named struct{ name, role string }
 
@@ -39,7 +42,7 @@ type named struct{ name, role string }
 // interrupted backup of the same stream is completed: what a journal derives from others
 // is copied first and kept, so that it is never ahead of its inputs.
 //
-// Results and windows first, then, while ingest writes no marks, everything that marks
+// Effects, results and windows first, then, while ingest writes no marks, everything that marks
 // speak of: sources, events of every key partition, quarantine. Events go on meanwhile;
 // those behind the last mark are in the copy like after a crash.
 func Take(ctx context.Context, conn *natsio.Conn, stream, dir string, tell func(Step)) (*Manifest, error) {
@@ -81,19 +84,31 @@ func Take(ctx context.Context, conn *natsio.Conn, stream, dir string, tell func(
 func journals(stream string, documents []config.Stored) (derived, inputs []named, err error) {
 	var bs *policy.BusinessStream
 	var policies []*policy.StreamTimePolicy
+	effects := false
 	for _, d := range documents {
+		if !d.IsDocument() {
+			continue
+		}
 		e, err := d.Entry()
 		if err != nil {
 			return nil, nil, err
 		}
-		if e.Stream != nil {
+		switch {
+		case e.Stream != nil:
 			bs = e.Stream
-		} else {
+		case e.Policy != nil:
 			policies = append(policies, e.Policy)
+		case e.Effect != nil:
+			effects = true
 		}
 	}
 	if bs == nil {
 		return nil, nil, fmt.Errorf("%w: %s has policies, but its own document is missing", ErrUnknown, stream)
+	}
+	for pp := range bs.Partitions {
+		if effects {
+			derived = append(derived, named{subject.EffectsStream(stream, pp), roleEffects})
+		}
 	}
 	derived = append(derived, named{subject.RevisionsStream(stream), "revisions"})
 	for _, p := range policies {

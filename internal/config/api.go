@@ -4,6 +4,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
@@ -17,8 +18,10 @@ const CoreVersion = window.CoreVersion
 
 // Entry is one applied document.
 type Entry struct {
-	Stream      *policy.BusinessStream   // one of the two is set
+	Stream      *policy.BusinessStream   // one of the four is set
 	Policy      *policy.StreamTimePolicy //
+	Effect      *policy.EffectPolicy     //
+	Adapter     *policy.Adapter          //
 	Digest      string
 	CoreVersion int    // policies
 	Canonical   []byte // canonical JSON of the parsed document
@@ -27,36 +30,39 @@ type Entry struct {
 
 // Document answers the entry as a document without file and line.
 func (e *Entry) Document() policy.Document {
-	return policy.Document{Stream: e.Stream, Policy: e.Policy}
+	return policy.Document{Stream: e.Stream, Policy: e.Policy, Effect: e.Effect, Adapter: e.Adapter}
 }
 
-// Snapshot is every applied document, sorted by name (policies: stream, job, generation).
+// Snapshot is every applied document, sorted by name (policies: stream, job, generation;
+// effect policies: stream, name, version; adapters: name, version).
 type Snapshot struct {
-	Streams  []Entry
-	Policies []Entry
+	Streams        []Entry
+	Policies       []Entry
+	EffectPolicies []Entry
+	Adapters       []Entry
+	Active         []Active // sorted by stream and effect type
 }
 
-// Documents answers every document, streams first.
+// Entries answers every document's entry: streams, policies, adapters, effect policies.
+func (s Snapshot) Entries() []Entry {
+	return slices.Concat(s.Streams, s.Policies, s.Adapters, s.EffectPolicies)
+}
+
+// Documents answers every document, in the order of Entries.
 func (s Snapshot) Documents() []policy.Document {
-	out := make([]policy.Document, 0, len(s.Streams)+len(s.Policies))
-	for i := range s.Streams {
-		out = append(out, s.Streams[i].Document())
-	}
-	for i := range s.Policies {
-		out = append(out, s.Policies[i].Document())
+	entries := s.Entries()
+	out := make([]policy.Document, len(entries))
+	for i := range entries {
+		out[i] = entries[i].Document()
 	}
 	return out
 }
 
 // Find answers the applied document that doc would replace: same kind and name.
 func (s Snapshot) Find(doc policy.Document) (Entry, bool) {
-	entries := s.Streams
-	if doc.Policy != nil {
-		entries = s.Policies
-	}
-	for _, e := range entries {
+	for _, e := range s.Entries() {
 		applied := e.Document()
-		if applied.Name() == doc.Name() {
+		if applied.Kind() == doc.Kind() && applied.Name() == doc.Name() {
 			return e, true
 		}
 	}
@@ -67,6 +73,7 @@ func (s Snapshot) Find(doc policy.Document) (Entry, bool) {
 type Options struct {
 	Replicas int    // of the journals that are created: 1 or 3
 	DryRun   bool   // check and plan, write nothing
+	Activate bool   // make the effect policies active even where another version is
 	Reason   string // why, for the audit record
 }
 
@@ -76,6 +83,9 @@ type Result struct {
 	Name   string `json:"name"`
 	Action string `json:"action"` // created, updated (a stream that gained values or extractors), unchanged
 	Digest string `json:"digest"`
+	// Active says of effect policies whether effects are made by this version now:
+	// activated, active or inactive.
+	Active string `json:"active,omitempty"`
 }
 
 // ConflictError is a changed document under a name or generation already applied (exit 4).
@@ -87,8 +97,11 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
-	advice := "a generation never changes: write the change under a higher generation"
-	if e.Kind == policy.KindBusinessStream {
+	advice := "a version never changes: write the change under a higher version"
+	switch e.Kind {
+	case policy.KindStreamTimePolicy:
+		advice = "a generation never changes: write the change under a higher generation"
+	case policy.KindBusinessStream:
 		advice = "an applied stream only gains values and extractors, together with a higher schemaGeneration: for any other change use another stream"
 	}
 	return fmt.Sprintf("%s %s is already applied with another %s (applied: %s, given: %s); %s",
@@ -154,7 +167,7 @@ func decode(key string, revision uint64, data []byte) (Entry, error) {
 		return damaged(fmt.Sprintf("its digest is %s, not %s as stored", got, v.Digest))
 	}
 	return Entry{
-		Stream: doc.Stream, Policy: doc.Policy, Digest: v.Digest, CoreVersion: v.CoreVersion,
+		Stream: doc.Stream, Policy: doc.Policy, Effect: doc.Effect, Adapter: doc.Adapter, Digest: v.Digest, CoreVersion: v.CoreVersion,
 		Canonical: doc.Canonical(), Revision: revision,
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/tidemark-mesh/tidemark/internal/effectrule"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
@@ -34,8 +35,10 @@ type step struct {
 }
 
 // Apply checks documents against what is applied and stores them: streams first, then
-// policies; provisions their journals; sets the canonical alias of a job's first
-// generation. Nothing is written if any document is refused. A changed document under an
+// policies, adapters and effect policies; provisions their journals; sets the canonical
+// alias of a job's first generation; makes the highest new version of an effect policy
+// active, by CONTROL records in every effects journal of its stream. Nothing is written
+// if any document is refused. A changed document under an
 // applied name or generation is a *ConflictError that names the differing field; one that
 // lint or this version refuses is a *RefusedError. Applying again what is applied repairs
 // what is missing and says unchanged.
@@ -48,12 +51,12 @@ func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, 
 	if err != nil {
 		return nil, err
 	}
-	results := make([]Result, len(steps))
-	for i, s := range steps {
-		results[i] = Result{Kind: s.doc.Kind(), Name: s.doc.Name(), Action: s.action, Digest: s.doc.Digest()}
+	active, err := activations(steps, docs, snapshot, o.Activate)
+	if err != nil {
+		return nil, err
 	}
 	if o.DryRun || len(steps) == 0 {
-		return results, nil
+		return resultsOf(steps, active), nil
 	}
 	if err := natsio.Provision(ctx, js, o.Replicas); err != nil {
 		return nil, err
@@ -61,6 +64,11 @@ func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, 
 	bucket, err := js.KeyValue(ctx, subject.ConfigBucket)
 	if err != nil {
 		return nil, fmt.Errorf("config bucket: %w", err)
+	}
+	for i := range active {
+		if err := active[i].intend(ctx, bucket); err != nil {
+			return nil, err
+		}
 	}
 	for _, s := range steps {
 		if err := provision(ctx, js, s.doc, streamOf(s.doc, docs, snapshot), o.Replicas); err != nil {
@@ -70,17 +78,33 @@ func Apply(ctx context.Context, js jetstream.JetStream, docs []policy.Document, 
 			return nil, err
 		}
 	}
-	return results, audit(ctx, js, results, o.Reason)
+	for i := range active {
+		if err := active[i].tell(ctx, js, bucket, o.Reason); err != nil {
+			return nil, err
+		}
+	}
+	results := resultsOf(steps, active)
+	return results, audit(ctx, js, steps, results, o.Reason)
+}
+
+func resultsOf(steps []step, active []activation) []Result {
+	results := make([]Result, len(steps))
+	for i, s := range steps {
+		results[i] = Result{Kind: s.doc.Kind(), Name: s.doc.Name(), Action: s.action, Digest: s.doc.Digest()}
+		for _, a := range active {
+			if s.doc.Effect != nil && a.policy.Name() == s.doc.Name() {
+				results[i].Active = a.state
+			}
+		}
+	}
+	return results
 }
 
 // plan decides every document before anything is written.
 func plan(docs []policy.Document, snapshot Snapshot) ([]step, error) {
 	var steps []step
 	for _, doc := range docs {
-		s := step{doc: doc, key: subject.ConfigStream(doc.BusinessStream()), action: actionCreated}
-		if p := doc.Policy; p != nil {
-			s.key = subject.ConfigPolicy(p.Stream, p.Job, p.Generation)
-		}
+		s := step{doc: doc, key: keyOf(doc), action: actionCreated}
 		if slices.ContainsFunc(steps, func(other step) bool { return other.key == s.key && other.doc.Digest() == doc.Digest() }) {
 			continue // the same document in two files
 		}
@@ -95,23 +119,49 @@ func plan(docs []policy.Document, snapshot Snapshot) ([]step, error) {
 		}
 		steps = append(steps, s)
 	}
-	if findings := policy.Lint(docs, snapshot.Documents()); len(findings) > 0 {
+	if findings := Lint(docs, snapshot.Documents()); len(findings) > 0 {
 		return nil, &RefusedError{Findings: findings}
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return rank(a.doc, b.doc) })
 	return steps, nil
 }
 
-// rank puts streams before policies and generations of a job in order.
-func rank(a, b policy.Document) int {
-	if (a.Policy == nil) != (b.Policy == nil) {
-		if a.Policy == nil {
-			return -1
-		}
-		return 1
+// Lint answers what policy.Lint finds, and what is wrong with the expressions.
+func Lint(docs, applied []policy.Document) []policy.Finding {
+	return append(policy.Lint(docs, applied), effectrule.Lint(docs, applied)...)
+}
+
+// keyOf answers the key of a document in the bucket.
+func keyOf(doc policy.Document) string {
+	switch {
+	case doc.Policy != nil:
+		return subject.ConfigPolicy(doc.Policy.Stream, doc.Policy.Job, doc.Policy.Generation)
+	case doc.Effect != nil:
+		return subject.ConfigEffectPolicy(doc.Effect.Stream, doc.Effect.Name, doc.Effect.Version)
+	case doc.Adapter != nil:
+		return subject.ConfigAdapter(doc.Adapter.Name, doc.Adapter.Version)
 	}
-	if a.Policy == nil {
+	return subject.ConfigStream(doc.Stream.Name)
+}
+
+// order answers when a document is stored: what others need comes before them.
+func order(doc policy.Document) int {
+	kinds := []string{policy.KindBusinessStream, policy.KindStreamTimePolicy, policy.KindAdapter, policy.KindEffectPolicy}
+	return slices.Index(kinds, doc.Kind())
+}
+
+// rank puts documents in the order of their kinds, and generations and versions in order.
+func rank(a, b policy.Document) int {
+	if by := cmp.Compare(order(a), order(b)); by != 0 {
+		return by
+	}
+	switch {
+	case a.Stream != nil:
 		return strings.Compare(a.Name(), b.Name())
+	case a.Effect != nil:
+		return cmp.Or(strings.Compare(a.Effect.Stream, b.Effect.Stream), strings.Compare(a.Effect.Name, b.Effect.Name), cmp.Compare(a.Effect.Version, b.Effect.Version))
+	case a.Adapter != nil:
+		return cmp.Or(strings.Compare(a.Adapter.Name, b.Adapter.Name), cmp.Compare(a.Adapter.Version, b.Adapter.Version))
 	}
 	return cmp.Or(
 		strings.Compare(a.Policy.Stream, b.Policy.Stream),
@@ -154,8 +204,13 @@ func streamOf(doc policy.Document, docs []policy.Document, snapshot Snapshot) *p
 
 // provision makes sure of the journals of a document before services can see it.
 func provision(ctx context.Context, js jetstream.JetStream, doc policy.Document, bs *policy.BusinessStream, replicas int) error {
-	if doc.Stream != nil {
+	switch {
+	case doc.Stream != nil:
 		return natsio.ProvisionStream(ctx, js, bs.Name, bs.Partitions, replicas)
+	case doc.Effect != nil:
+		return natsio.ProvisionEffects(ctx, js, bs.Name, bs.Partitions, replicas)
+	case doc.Adapter != nil:
+		return nil
 	}
 	p := doc.Policy
 	if err := natsio.ProvisionPolicy(ctx, js, p.Stream, p.Job, p.Generation, bs.Partitions, replicas); err != nil {
@@ -218,12 +273,12 @@ func store(ctx context.Context, bucket jetstream.KeyValue, s step) error {
 	return fmt.Errorf("storing %s %s: %w", s.doc.Kind(), s.doc.Name(), err)
 }
 
-// audit writes one record a business stream: who applied what and why. When is the time at which
-// the journal took it.
-func audit(ctx context.Context, js jetstream.JetStream, results []Result, reason string) error {
+// audit writes one record a business stream, and one of adapters: who applied what and why.
+// When is the time at which the journal took it.
+func audit(ctx context.Context, js jetstream.JetStream, steps []step, results []Result, reason string) error {
 	byStream := map[string][]Result{}
-	for _, r := range results {
-		bs, _, _ := strings.Cut(r.Name, "/")
+	for i, r := range results {
+		bs := steps[i].doc.BusinessStream()
 		byStream[bs] = append(byStream[bs], r)
 	}
 	for _, bs := range slices.Sorted(maps.Keys(byStream)) {

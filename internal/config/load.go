@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,7 +33,7 @@ func read(ctx context.Context, bucket jetstream.KeyValue) (Snapshot, error) {
 		return Snapshot{}, fmt.Errorf("config bucket: %w", err)
 	}
 	defer func() { _ = watcher.Stop() }() // nothing is read from it any more
-	held := holding{}
+	held := newHolding()
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,32 +52,56 @@ func read(ctx context.Context, bucket jetstream.KeyValue) (Snapshot, error) {
 	}
 }
 
-// holding is the documents by their key in the bucket.
-type holding map[string]Entry
+// holding is the documents and activations by their key in the bucket.
+type holding struct {
+	documents map[string]Entry
+	active    map[string]Active
+}
+
+func newHolding() holding {
+	return holding{documents: map[string]Entry{}, active: map[string]Active{}}
+}
 
 // take applies one update of the bucket.
 func (h holding) take(update jetstream.KeyValueEntry) error {
 	if update.Operation() != jetstream.KeyValuePut {
-		delete(h, update.Key())
+		delete(h.documents, update.Key())
+		delete(h.active, update.Key())
+		return nil
+	}
+	if subject.IsConfigActive(update.Key()) {
+		active, err := decodeActive(update.Key(), update.Revision(), update.Value())
+		if err != nil {
+			return err
+		}
+		h.active[update.Key()] = active
 		return nil
 	}
 	entry, err := decode(update.Key(), update.Revision(), update.Value())
 	if err != nil {
 		return err
 	}
-	h[update.Key()] = entry
+	h.documents[update.Key()] = entry
 	return nil
 }
 
 func (h holding) snapshot() Snapshot {
 	var s Snapshot
-	for _, e := range h {
-		if e.Stream != nil {
+	for _, e := range h.documents {
+		switch {
+		case e.Stream != nil:
 			s.Streams = append(s.Streams, e)
-		} else {
+		case e.Effect != nil:
+			s.EffectPolicies = append(s.EffectPolicies, e)
+		case e.Adapter != nil:
+			s.Adapters = append(s.Adapters, e)
+		default:
 			s.Policies = append(s.Policies, e)
 		}
 	}
+	s.Active = slices.SortedFunc(maps.Values(h.active), func(a, b Active) int {
+		return cmp.Or(strings.Compare(a.Stream, b.Stream), strings.Compare(a.EffectType, b.EffectType))
+	})
 	slices.SortFunc(s.Streams, func(a, b Entry) int { return strings.Compare(a.Stream.Name, b.Stream.Name) })
 	slices.SortFunc(s.Policies, func(a, b Entry) int {
 		return cmp.Or(
@@ -85,11 +110,18 @@ func (h holding) snapshot() Snapshot {
 			cmp.Compare(a.Policy.Generation, b.Policy.Generation),
 		)
 	})
+	slices.SortFunc(s.EffectPolicies, func(a, b Entry) int {
+		return cmp.Or(strings.Compare(a.Effect.Stream, b.Effect.Stream), strings.Compare(a.Effect.Name, b.Effect.Name), cmp.Compare(a.Effect.Version, b.Effect.Version))
+	})
+	slices.SortFunc(s.Adapters, func(a, b Entry) int {
+		return cmp.Or(strings.Compare(a.Adapter.Name, b.Adapter.Name), cmp.Compare(a.Adapter.Version, b.Adapter.Version))
+	})
 	return s
 }
 
 // same tells whether two snapshots hold the same entries.
 func same(a, b Snapshot) bool {
 	equal := func(x, y Entry) bool { return x.Revision == y.Revision && x.Digest == y.Digest }
-	return slices.EqualFunc(a.Streams, b.Streams, equal) && slices.EqualFunc(a.Policies, b.Policies, equal)
+	return slices.EqualFunc(a.Entries(), b.Entries(), equal) &&
+		slices.EqualFunc(a.Active, b.Active, func(x, y Active) bool { return x.Revision == y.Revision })
 }

@@ -79,7 +79,7 @@ func (w *watch) follow(ctx context.Context, js jetstream.JetStream) error {
 	defer func() { _ = watcher.Stop() }() // its updates are not read any more
 	old := w.clock.NewTimer(watchResync)
 	defer old.Stop()
-	held, complete := holding{}, false
+	held, complete := newHolding(), false
 	for {
 		select {
 		case <-ctx.Done():

@@ -100,6 +100,25 @@ func windowsJournal(bs, job string, gen, pp, replicas int) jetstream.StreamConfi
 	return config
 }
 
+// ProvisionEffects creates the effects journals of a business stream.
+func ProvisionEffects(ctx context.Context, js jetstream.JetStream, bs string, partitions, replicas int) error {
+	if err := checkReplicas(replicas); err != nil {
+		return err
+	}
+	for pp := range partitions {
+		if err := ensureStream(ctx, js, effectsJournal(bs, pp, replicas)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func effectsJournal(bs string, pp, replicas int) jetstream.StreamConfig {
+	config := journal(subject.EffectsStream(bs, pp), replicas, subject.Effects(bs, pp))
+	config.AllowAtomicPublish = true // as in windows journals
+	return config
+}
+
 func checkReplicas(replicas int) error {
 	if replicas != 1 && replicas != 3 {
 		return fmt.Errorf("replicas is %d; journals have 1 replica on a single server or 3 in a cluster", replicas)

@@ -43,6 +43,15 @@ func SurveyPolicy(ctx context.Context, js jetstream.JetStream, bs, job string, g
 	return survey(ctx, js, want)
 }
 
+// SurveyEffects looks at the effects journals of a business stream.
+func SurveyEffects(ctx context.Context, js jetstream.JetStream, bs string, partitions int) ([]StreamState, error) {
+	var want []jetstream.StreamConfig
+	for pp := range partitions {
+		want = append(want, effectsJournal(bs, pp, 1))
+	}
+	return survey(ctx, js, want)
+}
+
 func survey(ctx context.Context, js jetstream.JetStream, want []jetstream.StreamConfig) ([]StreamState, error) {
 	out := make([]StreamState, 0, len(want))
 	for _, w := range want {

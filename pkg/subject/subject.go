@@ -222,6 +222,23 @@ func Alias(bs, job string) string { return "tm." + bs + ".alias." + job }
 // AliasAll covers every alias.
 func AliasAll(bs string) string { return "tm." + bs + ".alias.>" }
 
+// EffectsStream names the effects journal of one key partition.
+func EffectsStream(bs string, pp int) string { return "TM_" + bs + "_EFF_" + PP(pp) }
+
+// Effects is the subject of one effects journal.
+func Effects(bs string, pp int) string { return "tm." + bs + ".effects." + PP(pp) }
+
+// EffectsOf is the subject of the effects journal whose stream has that name, "" for
+// other names.
+func EffectsOf(stream string) string {
+	rest, ours := strings.CutPrefix(stream, "TM_")
+	at := strings.LastIndex(rest, "_EFF_")
+	if !ours || at <= 0 {
+		return ""
+	}
+	return "tm." + rest[:at] + ".effects." + rest[at+len("_EFF_"):]
+}
+
 // EarlyStream names the memory stream of previews.
 func EarlyStream(bs string) string { return "TM_" + bs + "_EARLY" }
 
@@ -278,6 +295,26 @@ func ConfigStream(bs string) string { return "stream." + bs }
 func ConfigPolicy(bs, job string, gen int) string {
 	return fmt.Sprintf("policy.%s.%s.%d", bs, job, gen)
 }
+
+// ConfigEffectPolicy is the key of an effect policy version's document in ConfigBucket.
+func ConfigEffectPolicy(bs, name string, version int) string {
+	return fmt.Sprintf("effectpolicy.%s.%s.%d", bs, name, version)
+}
+
+// ConfigAdapter is the key of an adapter version's document in ConfigBucket.
+func ConfigAdapter(name string, version int) string {
+	return fmt.Sprintf("adapter.%s.%d", name, version)
+}
+
+// activePrefix begins the keys of ConfigBucket that hold no document.
+const activePrefix = "active."
+
+// ConfigActive is the key in ConfigBucket of what `apply` last made active for an effect
+// type.
+func ConfigActive(bs, effectType string) string { return activePrefix + bs + "." + effectType }
+
+// IsConfigActive tells whether a key of ConfigBucket is one of ConfigActive.
+func IsConfigActive(key string) bool { return strings.HasPrefix(key, activePrefix) }
 
 // StreamSnapshot is where JetStream is asked for a copy of a stream.
 func StreamSnapshot(stream string) string { return "$JS.API.STREAM.SNAPSHOT." + stream }

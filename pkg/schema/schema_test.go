@@ -61,7 +61,7 @@ func validateJSON(t *testing.T, s *jsonschema.Schema, text string) error {
 }
 
 func TestLookup(t *testing.T) {
-	for _, name := range []string{"businessStream.v1", "BusinessStream", "businessStream.v1.json", "StreamTimePolicy", "revision.v1", "commit.v1", "claim.v1", "alias.v1", "envelope.v1", "quarantineRecord.v1", "frame.proto", "journal.proto"} {
+	for _, name := range []string{"businessStream.v1", "BusinessStream", "businessStream.v1.json", "StreamTimePolicy", "EffectPolicy", "Adapter", "revision.v1", "commit.v1", "claim.v1", "alias.v1", "envelope.v1", "quarantineRecord.v1", "frame.proto", "journal.proto"} {
 		if text, found := schema.Lookup(name); !found || len(text) == 0 {
 			t.Errorf("%s is not found", name)
 		}
@@ -82,6 +82,12 @@ func beside(t *testing.T, file string) (docs []policy.Document) {
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.yaml"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if filepath.Base(filepath.Dir(file)) == "rewards" {
+		files = append(files, "../../examples/orders/orders.yaml") // whose revisions are rewarded
+	}
+	if filepath.Base(file) == "effect.yaml" {
+		files = []string{"../policy/testdata/design.yaml"}
 	}
 	for _, other := range files {
 		if other == file || filepath.Base(other) == "tests.yaml" {
@@ -105,7 +111,7 @@ func TestExamplesValidate(t *testing.T) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("examples %v, %v", files, err)
 	}
-	for _, file := range append(files, "../policy/testdata/design.yaml") {
+	for _, file := range append(files, "../policy/testdata/design.yaml", "../policy/testdata/effect.yaml") {
 		src, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -128,10 +134,8 @@ func TestExamplesValidate(t *testing.T) {
 			t.Errorf("%s: %v", file, findings)
 		}
 		for i, text := range strings.Split(string(src), "\n---\n") {
-			s := schemas["businessStream.v1"]
-			if docs[i].Policy != nil {
-				s = schemas["streamTimePolicy.v1"]
-			}
+			kind := docs[i].Kind()
+			s := schemas[strings.ToLower(kind[:1])+kind[1:]+".v1"]
 			asJSON, err := yaml.YAMLToJSON([]byte(text))
 			if err != nil {
 				t.Fatal(err)
@@ -149,6 +153,10 @@ func TestExamplesValidate(t *testing.T) {
 const stream = `{"kind":"BusinessStream","name":"orders","partitions":2,"key":["/region"],"values":{"amount":{"path":"/amount","type":"decimal","scale":2}},"eventTime":{"at@1":{"path":"/at","format":"rfc3339"}}}`
 
 const timePolicy = `{"kind":"StreamTimePolicy","stream":"orders","job":"hourly","generation":1,"sources":[{"name":"shop","partitions":2}],"timestampExtractor":"at@1","watermark":{"boundedOutOfOrderness":"5m"},"idle":{"after":"60m"},"window":{"tumbling":"1h"},"aggregates":{"revenue":"sum(amount)","orders":"count()"},"allowedLateness":"24h"}`
+
+const effectPolicy = `{"kind":"EffectPolicy","name":"reward","version":3,"stream":"orders","job":"hourly","effectType":"issue-reward","subject":"key","when":"value.orders > 10","payload":{"account":"key","points":"7"},"adapter":"rewards-api@2","airlock":{"amountAbove":{"field":"points","limit":100},"firstOfGeneration":10,"windowOlderThan":"48h"},"corrections":"manual"}`
+
+const adapter = `{"kind":"Adapter","name":"rewards-api","version":2,"type":"http","url":"https://rewards.example/v1","idempotency":{"header":"Idempotency-Key","retention":"24h","basis":"firstSeen","onBodyMismatch":"error"},"evidence":{"key":"/ref","amount":"/points"},"query":{"url":"https://rewards.example/{effectKey}","absence":"authoritative","lateArrivalBound":"10m"},"receipts":{"secretFile":"/run/secrets/receipts"},"timeout":"20s","rate":{"perSecond":50},"reject":[{"status":422,"code":"account_closed"}]}`
 
 // TestSchemaAgreesWithParse edits a valid document and asks both.
 func TestSchemaAgreesWithParse(t *testing.T) {
@@ -238,16 +246,82 @@ func TestSchemaAgreesWithParse(t *testing.T) {
 		{timePolicy, `"24h"`, `"24h","retention":{"raw":"for ever"}`, false},
 		{timePolicy, `"24h"`, `"24h","correctionMode":"OVERWRITE"`, false},
 		{timePolicy, `"window"`, `"windows"`, false},
+		{effectPolicy, `"reward","version":3`, `"reward@3"`, true},
+		{effectPolicy, `"reward"`, `"reward@3"`, false},
+		{effectPolicy, `"version":3,`, ``, false},
+		{effectPolicy, `"version":3`, `"version":0`, false},
+		{effectPolicy, `"version":3`, `"version":3,"schema":"effectPolicy.v1","apiVersion":"tidemark/v1","requireProvenance":"DATA"`, true},
+		{effectPolicy, `"version":3`, `"version":3,"requireProvenance":"data"`, false},
+		{effectPolicy, `"version":3`, `"version":3,"color":"red"`, false},
+		{effectPolicy, `"issue-reward"`, `"issue reward"`, false},
+		{effectPolicy, `"subject":"key"`, `"subject":" "`, false},
+		{effectPolicy, `"subject":"key",`, ``, false},
+		{effectPolicy, `"value.orders > 10"`, `true`, true},
+		{effectPolicy, `"value.orders > 10"`, `1.5`, false},
+		{effectPolicy, `"value.orders > 10"`, `["a"]`, false},
+		{effectPolicy, `"points":"7"`, `"points":7,"ok":true,"größe":"1"`, true},
+		{effectPolicy, `"points":"7"`, `"points":"7","a b":"1"`, false},
+		{effectPolicy, `"points":"7"`, `"points":"7","EffectKey":"key"`, false},
+		{effectPolicy, `"points":"7"`, `"points":null`, false},
+		{effectPolicy, `"rewards-api@2"`, `{"name":"rewards-api","version":2}`, true},
+		{effectPolicy, `"rewards-api@2"`, `"rewards-api"`, false},
+		{effectPolicy, `"rewards-api@2"`, `{"name":"rewards-api"}`, false},
+		{effectPolicy, `"limit":100`, `"limit":"-99.50"`, true},
+		{effectPolicy, `"limit":100`, `"limit":"1e3"`, false},
+		{effectPolicy, `"limit":100`, `"limit":1.5`, false},
+		{effectPolicy, `,"limit":100`, ``, false},
+		{effectPolicy, `"firstOfGeneration":10`, `"firstOfGeneration":-1`, false},
+		{effectPolicy, `"48h"`, `"2 days"`, false},
+		{effectPolicy, `"corrections":"manual"`, `"corrections":"undo"`, false},
+		{effectPolicy, `"corrections":"manual"`, `"corrections":{"mode":"adjust","adapter":"undo@1","payload":{"a":"key"}}`, true},
+		{effectPolicy, `"corrections":"manual"`, `"corrections":{"payload":{"a":"key"}}`, false},
+		{adapter, `"rewards-api","version":2`, `"rewards-api@2"`, true},
+		{adapter, `"version":2,`, ``, false},
+		{adapter, `"http"`, `"ftp"`, false},
+		{adapter, `"type":"http",`, ``, false},
+		{adapter, `"https://rewards.example/v1"`, `""`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"-20s"`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","sendWithin":"5s","grace":"1m","clockUncertainty":"0s","account":"a","environment":"live","sendUnproven":true,"retry":"manual"`, true},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","account":""`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","retry":"always"`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","retry":{"mode":"auto","first":"5s","most":"1h"}`, true},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","retry":{"first":"5s"}`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","allow":["10.0.0.0/8","fd00::/8"]`, true},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","allow":["10.0.0.0"]`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","allow":[]`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","headers":{"X-A":"b","Authorization":{"secretFile":"/run/t","prefix":"Bearer "}}`, true},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","headers":{"X A":"b"}`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","headers":{"X-A":{"secretFile":"run/t"}}`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","headers":{"X-A":{"prefix":"Bearer "}}`, false},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","breaker":{"consecutive":5,"window":100,"percent":0,"cooldown":"1m"}`, true},
+		{adapter, `"timeout":"20s"`, `"timeout":"20s","breaker":{"percent":101}`, false},
+		{adapter, `"header":"Idempotency-Key",`, ``, false},
+		{adapter, `,"onBodyMismatch":"error"`, ``, false},
+		{adapter, `"error"`, `"ignore"`, false},
+		{adapter, `"firstSeen"`, `"seen"`, false},
+		{adapter, `"amount":"/points"`, `"amount":{"answer":"/data/points","payload":"/points"},"subject":"/a~1b","ref":"/id"`, true},
+		{adapter, `"amount":"/points"`, `"amount":{"payload":"/points"}`, false},
+		{adapter, `"amount":"/points"`, `"amount":"points"`, false},
+		{adapter, `"key":"/ref",`, ``, false},
+		{adapter, `"absence":"authoritative"`, `"absence":"maybe"`, false},
+		{adapter, `"absence":"authoritative"`, `"list":"/data","absent":[{"status":410}],"for":"2d"`, true},
+		{adapter, `"url":"https://rewards.example/{effectKey}",`, ``, false},
+		{adapter, `"url":"https://rewards.example/{effectKey}"`, `"url":"https://a/{effectKey}","subject":"a"`, false},
+		{adapter, `{"secretFile":"/run/secrets/receipts"}`, `{}`, false},
+		{adapter, `"perSecond":50`, `"perSecond":0`, false},
+		{adapter, `"perSecond":50`, `"concurrency":257`, false},
+		{adapter, `"code":"account_closed"`, `"code":17,"at":"/error/code"`, true},
+		{adapter, `"code":"account_closed"`, `"at":"/error/code"`, false},
+		{adapter, `{"status":422,"code":"account_closed"}`, `{}`, false},
+		{adapter, `"status":422`, `"status":600`, false},
+		{adapter, `"reject":[{`, `"inFlight":[{"status":409}],"throttle":[{"status":429}],"pending":[{"status":202}],"bodyMismatch":[{"status":422,"code":"x"}],"reject":[{`, true},
 	}
 	for _, tt := range tests {
 		if !strings.Contains(tt.base, tt.old) {
 			t.Fatalf("no such text: %s", tt.old)
 		}
 		text := strings.Replace(tt.base, tt.old, tt.with, 1)
-		s := schemas["businessStream.v1"]
-		if tt.base == timePolicy {
-			s = schemas["streamTimePolicy.v1"]
-		}
+		s := schemas[map[string]string{stream: "businessStream.v1", timePolicy: "streamTimePolicy.v1", effectPolicy: "effectPolicy.v1", adapter: "adapter.v1"}[tt.base]]
 		bySchema := validateJSON(t, s, text)
 		_, findings := policy.Parse("x", []byte(text)) // JSON is YAML
 		if (bySchema == nil) != tt.valid || (len(findings) == 0) != tt.valid {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
-	"github.com/tidemark-mesh/tidemark/services/effector"
 	"github.com/tidemark-mesh/tidemark/services/reconciler"
 )
 
@@ -53,7 +52,7 @@ func exitCode(err error) int {
 	case errors.As(err, &conflict):
 		return exitConflict
 	case errors.As(err, &unfit), errors.Is(err, natsio.ErrAPILevel),
-		errors.Is(err, effector.ErrNotInThisVersion), errors.Is(err, reconciler.ErrNotInThisVersion):
+		errors.Is(err, reconciler.ErrNotInThisVersion):
 		return exitRefused
 	case errors.Is(err, natsio.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
 		return exitUnreachable

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidemark-mesh/tidemark/internal/adapters"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
@@ -124,7 +125,7 @@ func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, mo
 	case "projector":
 		return projector.New(projector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, CheckpointEvery: cfg.checkpointEvery})
 	case "effector":
-		return effector.New(effector.Config{Log: log})
+		return effector.New(effector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "effector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, Adapters: adapters.Deps{Conn: cfg.conn.NC, Log: log, Clock: clock.System()}})
 	case "reconciler":
 		return reconciler.New(reconciler.Config{Log: log})
 	}

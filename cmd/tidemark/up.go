@@ -88,7 +88,7 @@ func (u *uptime) run(ctx context.Context, ready func(endpoints) error) error {
 	n, err := newNode(nodeConfig{
 		conn: conn, dir: dir, log: u.log,
 		http:     httpx.Options{Addr: "127.0.0.1:" + strconv.Itoa(u.httpPort)},
-		services: []string{"ingest", "windower", "projector"}, checkpointEvery: u.checkpointEvery,
+		services: []string{"ingest", "windower", "projector", "effector"}, checkpointEvery: u.checkpointEvery,
 		scale: scaleFlags{snapshotEvery: u.snapshotEvery},
 	})
 	if err != nil {

@@ -211,6 +211,9 @@ func FuzzParse(f *testing.F) {
 	f.Add(smallStream + "---" + smallPolicy)
 	f.Add(goldenPolicy)
 	f.Add(goldenStream)
+	f.Add(smallEffect + "---" + smallAdapter)
+	f.Add("kind: EffectPolicy\nname: a@1\nstream: s\njob: j\neffectType: e\nsubject: |\n  key +\n  'x'\nwhen: true\npayload: {é: 7, on: 'a\"b'}\nadapter: {name: b, version: 2}\nairlock: {amountAbove: {field: é, limit: '-00.5'}}\ncorrections: {mode: adjust, payload: {}}\n")
+	f.Add("kind: Adapter\nname: b@2\ntype: nats\nsubject: 'a b'\nheaders: {'~': {secretFile: /x}, X: '# y'}\nquery: {subject: q, absent: [{code: 0, at: /~1}]}\nallow: ['::1/128', 10.0.0.0/8, 10.0.0.0/8]\nretry: {mode: auto}\nevidence: {key: /, amount: {answer: /a b}}\n")
 	f.Add("kind: BusinessStream\nname: 'on'\npartitions: 1\nkey: [\"/a\\u2028~1 b\"]\neventTime: {\"1.0@1\": {path: /null, format: unix-s}}\nvalues: {1e3: {path: '/: #', type: int}, true: {path: /é, type: string}}\n")
 	f.Add("kind: StreamTimePolicy\nstream: a\njob: b@1\nsources: [{name: \"\\0 x\"}]\ntimestampExtractor: t@1\nwatermark: bounded-out-of-orderness:0\nwindow: {session: -5m, rule: null1}\naggregates: {é: distinct(x.y), e: \"distinct(x, 7)\"}\n")
 	f.Fuzz(func(t *testing.T, src string) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidemark-mesh/tidemark/internal/cases"
+	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 )
 
@@ -20,7 +21,7 @@ type draft struct {
 
 func (c *cli) createCmd() *cobra.Command {
 	d := draft{}
-	kinds := []string{policy.KindBusinessStream, policy.KindStreamTimePolicy, cases.Kind}
+	kinds := draftKinds()
 	cmd := &cobra.Command{
 		Use:   "create KIND",
 		Short: "Print an annotated document to begin with",
@@ -28,6 +29,8 @@ func (c *cli) createCmd() *cobra.Command {
 
   BusinessStream     one named flow of events
   StreamTimePolicy   a computation on it; the stream's document comes first
+  EffectPolicy       outside actions made of its results; the documents that it needs come first
+  Adapter            the way to a provider of such actions
   TestCase           a test of both that needs no server
 
 The first line tells editors with a YAML language server which schema to check and
@@ -56,7 +59,7 @@ complete with; write it beside the file with "tidemark schema KIND > FILE".`,
 	f.StringVar(&d.window, "window", "1h", "length of the tumbling windows")
 	f.IntVar(&d.partitions, "partitions", 8, "key partitions, fixed for the life of the stream")
 	f.IntVar(&d.sourcePartitions, "source-partitions", 1, "partitions of the source")
-	f.BoolVar(&d.alone, "alone", false, "StreamTimePolicy: without the stream's document, for one that is applied")
+	f.BoolVar(&d.alone, "alone", false, "StreamTimePolicy and EffectPolicy: without the documents that they need, where these are applied")
 	return cmd
 }
 
@@ -69,12 +72,22 @@ func (d *draft) document(kind string) (string, error) {
 		return d.fill(policyDraft), nil
 	case strings.EqualFold(kind, policy.KindStreamTimePolicy):
 		return stream + "---\n" + d.fill(policyDraft), nil
+	case strings.EqualFold(kind, policy.KindAdapter):
+		return adapterDraft, nil
+	case strings.EqualFold(kind, policy.KindEffectPolicy) && d.alone:
+		return d.fill(effectDraft), nil
+	case strings.EqualFold(kind, policy.KindEffectPolicy):
+		return strings.Join([]string{stream, d.fill(policyDraft), adapterDraft, d.fill(effectDraft)}, "---\n"), nil
 	case strings.EqualFold(kind, cases.Kind):
 		inline := stripComments(stream + "---\n" + d.fill(policyDraft))
 		return strings.Replace(caseDraft, "  DOCUMENTS\n", indent(inline, "  "), 1), nil
 	}
-	return "", fmt.Errorf("there is no kind %q; there are %s, %s and %s", kind, policy.KindBusinessStream, policy.KindStreamTimePolicy, cases.Kind)
+	kinds := draftKinds()
+	last := len(kinds) - 1
+	return "", fmt.Errorf("there is no kind %q; there are %s and %s", kind, strings.Join(kinds[:last], ", "), kinds[last])
 }
+
+func draftKinds() []string { return append(policy.Kinds(), cases.Kind) }
 
 // check lints what the flags made.
 func (d *draft) check(text string) error {
@@ -85,7 +98,7 @@ func (d *draft) check(text string) error {
 		var docs []policy.Document
 		docs, found = policy.Parse("document", []byte(text))
 		if len(found) == 0 && !d.alone {
-			found = policy.Lint(docs, nil)
+			found = config.Lint(docs, nil)
 		}
 	}
 	if len(found) > 0 {

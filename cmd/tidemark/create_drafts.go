@@ -45,6 +45,57 @@ retention: {ids: 48h, raw: unlimited}   # ids: how long a repetition is recognis
 correctionMode: UPSERT_REVISION
 `
 
+const adapterDraft = `# yaml-language-server: $schema=adapter.v1.json
+# An adapter: the way to a provider, and what the provider promises. A version never
+# changes once it is applied; write a change under a higher version. Leave out what the
+# provider does not promise: that only means that more is asked of a person.
+apiVersion: tidemark/v1
+kind: Adapter
+name: rewards-api
+version: 1
+type: http                          # http, nats, or log to try things out
+url: https://rewards.example/v1/issue
+idempotency:                        # the provider executes a key once, for as long as it knows it
+  header: Idempotency-Key           # carries our effectKey
+  retention: 24h                    # never longer than the provider says
+  onBodyMismatch: error             # a known key with another body: error, replay or execute
+evidence:                           # where answers say what ran: JSON Pointers
+  key: /ref                         # our effectKey
+  amount: /points                   # the member of the payload that must come back
+  subject: /account
+query:                              # how to find an execution by our own key
+  url: 'https://rewards.example/v1/by-ref/{effectKey}'
+  absence: unproven                 # authoritative: finding nothing proves that nothing ran
+timeout: 20s                        # from the first byte to the end of the answer
+sendWithin: 5s                      # no first byte later than this after the commit
+rate: {perSecond: 10, concurrency: 4}
+reject: [{status: 422, code: account_closed}]   # answers before execution; anything unlisted is unknown
+`
+
+const effectDraft = `# yaml-language-server: $schema=effectPolicy.v1.json
+# An effect policy: which outside action a window's result calls for, at most once. A
+# version never changes once it is applied; subject, job and effectType never change at all.
+apiVersion: tidemark/v1
+kind: EffectPolicy
+name: reward
+version: 1
+stream: STREAM
+job: JOB
+effectType: issue-reward
+subject: key                        # whose action: CEL over key, window and constants only
+when: value.revenue >= decimal("10000")   # CEL over key, window and the job's results
+requireProvenance: any              # DATA: not before data itself moved the watermark past the window
+payload:                            # members of the request, each computed by CEL; effectKey is added
+  account: key
+  month: window.start.month()
+  points: int(value.revenue) / 100
+adapter: rewards-api@1
+airlock:                            # what a person must approve first
+  amountAbove: {field: points, limit: 100000}
+  firstOfGeneration: 10             # the first effects under a new generation of the job
+corrections: manual                 # when a late event contradicts an effect that ran
+`
+
 const caseDraft = `# yaml-language-server: $schema=testCase.v1.json
 # A test of documents: run it with "tidemark test FILE". Nothing waits; the case drives time.
 apiVersion: tidemark/v1

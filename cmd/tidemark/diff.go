@@ -26,7 +26,8 @@ func (c *cli) diffCmd() *cobra.Command {
 		Use:   "diff -f FILE…",
 		Short: "Compare documents with what is applied",
 		Long: `Compare documents field by field with those applied under the same name. A policy of a
-new generation is compared with the generation before it. Exits 1 if anything differs.`,
+new generation is compared with the generation before it, an effect policy or adapter of
+a new version with the version before it. Exits 1 if anything differs.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names := append(files, args...)
 			if len(names) == 0 {
@@ -37,7 +38,7 @@ new generation is compared with the generation before it. Exits 1 if anything di
 				return err
 			}
 			if len(docs)+len(found) == 0 {
-				return usage(fmt.Errorf("these files hold no document of a stream or policy; test cases are run with `tidemark test`"))
+				return usage(fmt.Errorf("these files hold no document to compare; test cases are run with `tidemark test`"))
 			}
 			if len(found) > 0 {
 				return c.reportFindings(found, 0)
@@ -72,7 +73,7 @@ func compareApplied(doc policy.Document, snapshot config.Snapshot) documentDiff 
 		if entry.Digest != doc.Digest() {
 			d.Status = "changed"
 		}
-	} else if entry, found = generationBefore(doc, snapshot); !found {
+	} else if entry, found = versionBefore(doc, snapshot); !found {
 		return d
 	}
 	applied := entry.Document()
@@ -81,18 +82,26 @@ func compareApplied(doc policy.Document, snapshot config.Snapshot) documentDiff 
 	return d
 }
 
-// generationBefore answers the highest applied generation of the same job below doc's.
-func generationBefore(doc policy.Document, snapshot config.Snapshot) (config.Entry, bool) {
-	if doc.Policy == nil {
-		return config.Entry{}, false
-	}
-	for _, e := range slices.Backward(snapshot.Policies) {
-		p := e.Policy
-		if p.Stream == doc.Policy.Stream && p.Job == doc.Policy.Job && p.Generation < doc.Policy.Generation {
+// versionBefore answers the highest applied generation or version below doc's.
+func versionBefore(doc policy.Document, snapshot config.Snapshot) (config.Entry, bool) {
+	name, version := versionOf(doc)
+	for _, e := range slices.Backward(snapshot.Entries()) {
+		applied := e.Document()
+		if other, n := versionOf(applied); applied.Kind() == doc.Kind() && other == name && n < version {
 			return e, true
 		}
 	}
 	return config.Entry{}, false
+}
+
+// versionOf takes a document's name apart: "orders/hourly-revenue@14" is the 14th of
+// "orders/hourly-revenue". A stream has no versions.
+func versionOf(doc policy.Document) (name string, version int) {
+	name, version, err := policy.ParsePolicyGeneration(doc.Name())
+	if err != nil {
+		return doc.Name(), 0
+	}
+	return name, version
 }
 
 func (c *cli) printDiffs(diffs []documentDiff) error {

@@ -119,7 +119,7 @@ func (d *doctor) documents(ctx context.Context) {
 				"run the binary that it was applied with, or start a new generation")
 		}
 	}
-	d.say("documents", "", checkOK, fmt.Sprintf("%d streams and %d policies, every digest fits", len(docs.Streams), len(docs.Policies)), "")
+	d.say("documents", "", checkOK, fmt.Sprintf("%d streams, %d policies, %d effect policies and %d adapters, every digest fits", len(docs.Streams), len(docs.Policies), len(docs.EffectPolicies), len(docs.Adapters)), "")
 }
 
 // streams compares every stream with what it must be.
@@ -129,6 +129,14 @@ func (d *doctor) streams(ctx context.Context) {
 	for _, e := range d.docs.Streams {
 		states, err := natsio.SurveyStream(ctx, d.conn.JS, e.Stream.Name, e.Stream.Partitions)
 		d.streamGroup(e.Stream.Name, states, err)
+	}
+	surveyed := map[string]bool{}
+	for _, e := range d.docs.EffectPolicies {
+		if name := e.Effect.Stream; !surveyed[name] {
+			surveyed[name] = true
+			states, err := natsio.SurveyEffects(ctx, d.conn.JS, name, d.partitionsOf(name))
+			d.streamGroup(name+" effects", states, err)
+		}
 	}
 	for _, e := range d.docs.Policies {
 		p := e.Policy

@@ -74,6 +74,65 @@ func TestLintVerb(t *testing.T) {
 	tidemark(t, exitUsage, "", "lint", t.TempDir())
 }
 
+func TestLintVerbChecksExpressions(t *testing.T) {
+	good, _ := tidemark(t, exitOK, "", "create", "EffectPolicy")
+	for change, says := range map[[2]string]string{
+		{"value.revenue >= ", "value.revenu >= "}:                            ": unknown-field: when: there is no value.revenu",
+		{"subject: key ", "subject: string(value.orders)  "}:                 ": subject-not-stable: ",
+		{"onBodyMismatch: error ", "onBodyMismatch: execute\nretry: auto #"}: ": ",
+	} {
+		if !strings.Contains(good, change[0]) {
+			t.Fatalf("no such text: %s", change[0])
+		}
+		out, _ := tidemark(t, exitFindings, strings.Replace(good, change[0], change[1], 1), "lint", "-")
+		contains(t, out, says)
+	}
+	out, _ := tidemark(t, exitOK, "", "create", "EffectPolicy", "--alone")
+	out, _ = tidemark(t, exitFindings, out, "lint", "-")
+	contains(t, out, ": unknown-stream: ", ": unknown-adapter: ")
+	out, _ = tidemark(t, exitFindings, out+"kind: [", "lint", "-")
+	if strings.Contains(out, "unknown-adapter") {
+		t.Errorf("an adapter that may be in the broken text is said to be missing:\n%s", out)
+	}
+}
+
+func TestEffectDocumentVerbs(t *testing.T) {
+	url := documentServer(t)
+	on := func(args ...string) []string { return append(args, "--server", url) }
+	first, _ := tidemark(t, exitOK, "", "create", "EffectPolicy")
+	out, _ := tidemark(t, exitOK, first, on("apply", "-f", "-", "--reason", "first")...)
+	contains(t, out, "rewards-api@1", "orders/reward@1", "created, activated")
+	out, _ = tidemark(t, exitOK, first, on("apply", "-f", "-", "-o", "ndjson")...)
+	contains(t, out, `"kind":"EffectPolicy","name":"orders/reward@1","action":"unchanged"`, `"active":"active"`)
+
+	second := strings.NewReplacer("name: reward\nversion: 1", "name: reward\nversion: 2", `"10000"`, `"20000"`).Replace(first)
+	out, _ = tidemark(t, exitFindings, second, on("diff", "-f", "-")...)
+	contains(t, out, "orders/reward@2", "when", `10000`, `20000`)
+	out, _ = tidemark(t, exitOK, second, on("apply", "-f", "-")...)
+	contains(t, out, "orders/reward@2", "created, activated")
+	out, _ = tidemark(t, exitOK, first, on("apply", "-f", "-")...)
+	contains(t, out, "unchanged, inactive")
+	out, _ = tidemark(t, exitOK, "", on("get", "orders/reward", "-o", "ndjson")...)
+	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 2 || strings.Contains(lines[0], `"active":true`) || !strings.Contains(lines[1], `"active":true`) {
+		t.Errorf("get says:\n%s", out)
+	}
+	out, _ = tidemark(t, exitOK, first, on("apply", "-f", "-", "--activate")...)
+	contains(t, out, "unchanged, activated")
+	out, _ = tidemark(t, exitOK, "", on("get")...)
+	contains(t, out, "ACTIVE", "yes")
+	written, _ := tidemark(t, exitOK, "", on("get", "-o", "yaml", "orders/reward", "rewards-api")...)
+	out, _ = tidemark(t, exitOK, written, on("apply", "-f", "-")...)
+	if strings.Contains(out, "created") || strings.Count(out, "unchanged") != 3 {
+		t.Errorf("what get prints is another document:\n%s", out)
+	}
+	_, errOut := tidemark(t, exitConflict, strings.Replace(first, "timeout: 20s", "timeout: 21s", 1), on("apply", "-f", "-")...)
+	contains(t, errOut, "Adapter rewards-api@1", "timeout", "higher version")
+	out, _ = tidemark(t, exitFindings, strings.Replace(strings.Replace(second, "version: 2", "version: 3", 1), "subject: key ", "subject: '\"all\"' ", 1), on("apply", "-f", "-")...)
+	contains(t, out, "effect-identity-changed")
+	out, _ = tidemark(t, exitFindings, "", on("doctor")...) // no service runs
+	contains(t, out, "2 effect policies and 1 adapters", "orders effects")
+}
+
 func TestSchemaVerb(t *testing.T) {
 	out, _ := tidemark(t, exitOK, "", "schema", "BusinessStream")
 	if !json.Valid([]byte(out)) {

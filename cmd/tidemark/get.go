@@ -18,6 +18,7 @@ type appliedDocument struct {
 	Name        string          `json:"name"`
 	Digest      string          `json:"digest"`
 	CoreVersion int             `json:"coreVersion,omitempty"` // policies
+	Active      bool            `json:"active,omitempty"`      // effect policies
 	Revision    uint64          `json:"revision"`              // of the config bucket
 	Document    json.RawMessage `json:"document"`
 }
@@ -27,8 +28,9 @@ func (c *cli) getCmd() *cobra.Command {
 		Use:   "get [NAME…]",
 		Short: "Show applied documents",
 		Long: `Show applied documents: all of them, or those whose stream, job or full name is given
-(orders, orders/hourly-revenue, orders/hourly-revenue@14). -o yaml prints documents that
-can be edited and applied again.`,
+(orders, orders/hourly-revenue, orders/hourly-revenue@14, orders/reward, rewards-api@2).
+ACTIVE marks the version of an effect policy that apply last made active. -o yaml prints
+documents that can be edited and applied again.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			ctx, cancel := c.deadline(cmd.Context())
 			defer cancel()
@@ -51,23 +53,26 @@ can be edited and applied again.`,
 			rows := make([]row, len(entries))
 			for i, e := range entries {
 				doc := e.Document()
-				core := ""
+				core, active := "", ""
+				if snapshot.IsActive(e) {
+					active = "yes"
+				}
 				if e.CoreVersion > 0 {
 					core = strconv.Itoa(e.CoreVersion)
 				}
 				rows[i] = row{
-					cells:  []string{doc.Kind(), doc.Name(), e.Digest[:12], core},
-					object: appliedDocument{doc.Kind(), doc.Name(), e.Digest, e.CoreVersion, e.Revision, e.Canonical},
+					cells:  []string{doc.Kind(), doc.Name(), e.Digest[:12], core, active},
+					object: appliedDocument{doc.Kind(), doc.Name(), e.Digest, e.CoreVersion, active != "", e.Revision, e.Canonical},
 				}
 			}
-			return c.list([]string{"KIND", "NAME", "DIGEST", "CORE"}, rows)
+			return c.list([]string{"KIND", "NAME", "DIGEST", "CORE", "ACTIVE"}, rows)
 		},
 	}
 }
 
 // chosen answers the entries that names stand for, every entry where there are none.
 func chosen(snapshot config.Snapshot, names []string) ([]config.Entry, error) {
-	all := append(snapshot.Streams, snapshot.Policies...)
+	all := snapshot.Entries()
 	if len(names) == 0 {
 		return all, nil
 	}

@@ -23,9 +23,10 @@ func (c *cli) lintCmd() *cobra.Command {
 		Short: "Check documents without applying them",
 		Long: `Check documents and name every fault with file, line and rule.
 
-Policies are checked against their stream in the same files; test cases with the
-documents that they name. With --server or --context
-they are also checked against what is applied there.`,
+Policies are checked against their stream in the same files, effect policies against
+their job and adapter, with the types of their expressions; test cases with the documents
+that they name. With --server or --context they are also checked against what is applied
+there.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			docs, found, err := c.readDocuments(files)
@@ -57,11 +58,12 @@ they are also checked against what is applied there.`,
 }
 
 // lintWhole lints across documents. Where a file did not parse, a policy may only seem
-// to lack its stream: that finding is left out.
+// to lack its stream, job or adapter: those findings are left out.
 func lintWhole(docs []policy.Document, parse []policy.Finding, applied []policy.Document) []policy.Finding {
-	found := policy.Lint(docs, applied)
+	found := config.Lint(docs, applied)
 	if len(parse) > 0 {
-		found = slices.DeleteFunc(found, func(f policy.Finding) bool { return f.Rule == "unknown-stream" })
+		missing := []string{"unknown-stream", "unknown-job", "unknown-adapter"}
+		found = slices.DeleteFunc(found, func(f policy.Finding) bool { return slices.Contains(missing, f.Rule) })
 	}
 	return found
 }

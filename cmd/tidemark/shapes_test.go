@@ -119,7 +119,7 @@ func TestShapesOfOutputs(t *testing.T) {
 }
 
 func TestCreateVerb(t *testing.T) {
-	for _, kind := range []string{"BusinessStream", "StreamTimePolicy", "TestCase"} {
+	for _, kind := range []string{"BusinessStream", "StreamTimePolicy", "EffectPolicy", "Adapter", "TestCase"} {
 		out, _ := tidemark(t, exitOK, "", "create", kind)
 		contains(t, out, "# yaml-language-server: $schema=", "kind: "+kind)
 		tidemark(t, exitOK, out, "lint", "-")
@@ -132,6 +132,9 @@ func TestCreateVerb(t *testing.T) {
 	tidemark(t, exitOK, out, "lint", "-")
 	if out, _ = tidemark(t, exitOK, "", "create", "StreamTimePolicy", "--alone"); strings.Contains(out, "kind: BusinessStream") {
 		t.Error("--alone printed the stream too")
+	}
+	if out, _ = tidemark(t, exitOK, "", "create", "effectpolicy", "--alone", "--job", "daily"); strings.Contains(out, "kind: Adapter") || !strings.Contains(out, "job: daily") {
+		t.Errorf("--alone printed %s", out)
 	}
 	_, errOut := tidemark(t, exitUsage, "", "create", "Effect")
 	contains(t, errOut, "BusinessStream", "TestCase")

@@ -44,6 +44,14 @@ const (
 	inactive      = "inactive"
 )
 
+// IsActive tells whether an entry is the version of an effect policy that apply last made
+// active.
+func (s Snapshot) IsActive(e Entry) bool {
+	return e.Effect != nil && slices.ContainsFunc(s.Active, func(a Active) bool {
+		return a.Stream == e.Effect.Stream && a.EffectType == e.Effect.EffectType && a.Activate.Policy == e.Effect.Ref()
+	})
+}
+
 func decodeActive(key string, revision uint64, data []byte) (Active, error) {
 	var a Active
 	if err := json.Unmarshal(data, &a); err != nil {

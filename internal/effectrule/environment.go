@@ -120,7 +120,6 @@ func environment(known variables) (*cel.Env, error) {
 	options := []cel.EnvOption{
 		cel.StdLib(cel.StdLibSubset(subset)),
 		cel.EnableIdentifierEscapeSyntax(),
-		cel.HomogeneousAggregateLiterals(),
 		cel.ParserRecursionLimit(nestingLimit),
 		cel.ParserExpressionSizeLimit(policy.MaxExpression),
 		cel.ExpressionNodeLimit(nodeLimit),

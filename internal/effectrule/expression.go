@@ -10,6 +10,7 @@ import (
 
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/operators"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 )
@@ -57,6 +58,9 @@ func (c *compiler) compile(path, text string) (*expression, []problem) {
 	checked, issues := c.env.Check(parsed)
 	if issues.Err() != nil {
 		return nil, spoken("expression-type", issues)
+	}
+	if bad := mixtures(checked); len(bad) > 0 {
+		return nil, bad
 	}
 	program, err := c.env.Program(checked, cel.CostLimit(costLimit))
 	if err != nil {
@@ -193,6 +197,36 @@ func literal(v ref.Val) []problem {
 		return []problem{{"expression-type", fmt.Sprintf("there are no values of type %s here; numbers are int and decimal, text is string", v.Type().TypeName())}}
 	}
 	return nil
+}
+
+// mixtures keeps every operation typed: a list or map whose values are of several types
+// may be written into a payload as it is, and nothing else may be done with it.
+func mixtures(checked *cel.Ast) []problem {
+	var out []problem
+	tree := checked.NativeRep()
+	var walk func(e ast.Expr)
+	walk = func(e ast.Expr) {
+		mixed := isMixed(tree.GetType(e.ID()))
+		literal := e.Kind() == ast.ListKind || e.Kind() == ast.MapKind
+		used := e.Kind() == ast.SelectKind || e.Kind() == ast.CallKind && e.AsCall().FunctionName() != operators.Conditional
+		for _, child := range children(e) {
+			t := tree.GetType(child.ID())
+			switch {
+			case used && isMixed(t):
+				out = append(out, problem{"expression-type", "the values of this list or map are of several types, so that it can only be written into a payload as it is"})
+			case literal && mixed && !isMixed(t) && !renderable(t):
+				out = append(out, problem{"payload-type", "a payload cannot hold a value of type " + cel.FormatCELType(t)})
+			}
+			walk(child)
+		}
+	}
+	walk(tree.Expr())
+	return out
+}
+
+// isMixed tells whether a type leaves open what is inside.
+func isMixed(t *cel.Type) bool {
+	return t.IsDyn() || slices.ContainsFunc(t.Parameters(), isMixed)
 }
 
 func constantCall(call ast.CallExpr) []problem {

@@ -19,6 +19,8 @@ func renderable(t *cel.Type) bool {
 	switch t.Kind() {
 	case types.StringKind, types.IntKind, types.BoolKind, types.TimestampKind:
 		return true
+	case types.DynKind:
+		return true // what is inside was checked value by value
 	case types.ListKind:
 		return renderable(t.Parameters()[0])
 	case types.MapKind:

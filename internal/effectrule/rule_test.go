@@ -201,8 +201,11 @@ func TestPayloadsAreExactAndCanonical(t *testing.T) {
 		`(window.start + duration("13h30m")).date("Europe/Paris")`:  `"2026-12-01"`,
 		`int(window.start)`:                                         `1796032800`,
 		`["b", "a"]`:                                                `["b","a"]`,
-		`{"z": {"n": 1}, "a": {"n": value.orders}}`:                 `{"a":{"n":412},"z":{"n":1}}`,
-		`key.startsWith("eu") && key.contains("-") && key.endsWith("west")`: `true`,
+		`[key, 1, [true, value.revenue], {}]`:                       `["eu-west",1,[true,"12930.50"],{}]`,
+		`{"id": key, "lines": [{"sum": value.revenue, "n": 1}], "ok": true}`: `{"id":"eu-west","lines":[{"n":1,"sum":"12930.50"}],"ok":true}`,
+		`value.orders > 1 ? {"id": key, "n": 1} : {"id": key, "n": 2}`:       `{"id":"eu-west","n":1}`,
+		`{"z": {"n": 1}, "a": {"n": value.orders}}`:                          `{"a":{"n":412},"z":{"n":1}}`,
+		`key.startsWith("eu") && key.contains("-") && key.endsWith("west")`:  `true`,
 		`key in ["eu-west"]`: `true`,
 		`size(key)`:          `7`,
 		`"\"\\ü"`:            `"\"\\ü"`,
@@ -266,7 +269,11 @@ func TestLintRefusesExpressions(t *testing.T) {
 		{"bad-decimal", "1e4", 8, []string{whenText, `value.revenue >= decimal("1e4")`}},
 		{"unknown-zone", "Europe/Pari", 10, []string{"month: 'window.start'", `month: 'window.start.month("Europe/Pari")'`}},
 		{"payload-type", "duration", 10, []string{"month: 'window.start'", "month: 'window.end - window.start'"}},
-		{"expression-type", "expected type 'string'", 10, []string{"month: 'window.start'", `month: '[key, 1]'`}},
+		{"expression-type", "several types", 10, []string{"month: 'window.start'", `month: '{"a": key, "b": 1}["a"]'`}},
+		{"expression-type", "several types", 10, []string{"month: 'window.start'", `month: '[key, 1] + [key]'`}},
+		{"expression-type", "several types", 8, []string{whenText, `'{"a": key, "b": 1}.a == key'`}},
+		{"payload-type", "duration", 10, []string{"month: 'window.start'", `month: '{"a": key, "b": window.end - window.start}'`}},
+		{"payload-type", "map", 10, []string{"month: 'window.start'", `month: '{"a": key, "b": {1: key}}'`}},
 		{"payload-type", "map", 10, []string{"month: 'window.start'", `month: '{1: key}'`}},
 		{"evidence-not-in-payload", "/account", 10, []string{"account: key", "customer: key"}},
 		{"evidence-type", "bool", 10, []string{"account: key", "account: 'true'"}},
@@ -419,7 +426,7 @@ func TestCapabilitiesAreWhatTheDocumentDeclares(t *testing.T) {
 }
 
 func FuzzCompile(f *testing.F) {
-	for _, seed := range []string{whenText, "key", "int(value.revenue) / 100", "window.start.month(\"Europe/Paris\")", "value.`a-b`", "{\"a\": [1, 2][0]}", "1.5", "decimal(\"1\").divide(decimal(\"3\"), 2)", "a.b.c[d](e)", "has(value.x)", "[1].all(x, x > 0)", "decimal{}"} {
+	for _, seed := range []string{whenText, "key", "int(value.revenue) / 100", "window.start.month(\"Europe/Paris\")", "value.`a-b`", "{\"a\": [1, 2][0]}", "1.5", "decimal(\"1\").divide(decimal(\"3\"), 2)", "a.b.c[d](e)", "has(value.x)", "[1].all(x, x > 0)", "{\"a\": [key, 1, {}], \"b\": true ? [] : [2]}", "[[], {}, decimal(\"1\")]", "decimal{}"} {
 		f.Add(seed)
 	}
 	d := design(f)

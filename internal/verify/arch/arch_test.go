@@ -135,6 +135,10 @@ func forbidden(dir, own, path string, ours bool) string {
 		return "the oracle shares no code with the engine"
 	case under(dir, "internal") && ours && under(own, "services", "cmd", "consumers", "tests"):
 		return "internal/ is below the services"
+	case under(dir, "consumers") && ours && !under(own, "pkg", "internal/netguard", "internal/clock", "internal/checkpoint", "internal/httpx", dir):
+		return "a consumer is an outsider: it follows the feed through pkg/ and knows of the inside only the doors to net, clock, file and HTTP"
+	case under(dir, "services", "pkg") && ours && under(own, "consumers"):
+		return "services know nothing of consumers"
 	case under(dir, "services") && ours && under(own, "cmd", "tests"):
 		return "services are below cmd"
 	case under(dir, "services") && ours && under(own, "services") && own != dir && !under(own, dir):
@@ -155,7 +159,7 @@ func outsideWorld(dir, path string) string {
 	switch {
 	case under(path, "github.com/nats-io/nats-server") && !under(dir, "internal/natsio"):
 		return "the embedded server lives in internal/natsio"
-	case under(path, "github.com/nats-io/nats.go") && !under(dir, "internal/natsio", "internal/adapters", "internal/backup", "internal/journal", "internal/config", "internal/leases", "internal/verify", "pkg/subscribe", "services", "cmd"):
+	case under(path, "github.com/nats-io/nats.go") && !under(dir, "internal/natsio", "internal/adapters", "internal/effectops", "internal/backup", "internal/journal", "internal/config", "internal/leases", "internal/verify", "pkg/subscribe", "services", "consumers", "cmd"):
 		return "nats.go stays at the edge"
 	case under(path, "go.etcd.io/bbolt") && !under(dir, "internal/checkpoint"):
 		return "bbolt lives in internal/checkpoint"

@@ -20,6 +20,11 @@ func TestRulesRefuseWhatTheyAreFor(t *testing.T) {
 		{"services/ingest", "go.etcd.io/bbolt"},
 		{"services/ingest", module + "cmd/tidemark"},
 		{"internal/checkpoint", "github.com/nats-io/nats.go"},
+		{"consumers/webhook", module + "internal/core/window"},
+		{"consumers/webhook", module + "internal/journal"},
+		{"consumers/webhook", module + "services/projector"},
+		{"consumers/webhook", "go.etcd.io/bbolt"},
+		{"services/effector", module + "consumers/webhook"},
 	}
 	for _, c := range refused {
 		own, ours := cutModule(c.path)
@@ -34,6 +39,10 @@ func TestRulesRefuseWhatTheyAreFor(t *testing.T) {
 		{"internal/checkpoint", "go.etcd.io/bbolt"},
 		{"services/windower", module + "internal/core/window"},
 		{"cmd/tidemark", module + "services/windower"},
+		{"consumers/webhook", module + "pkg/subscribe"},
+		{"consumers/webhook", module + "internal/netguard"},
+		{"consumers/webhook", "github.com/nats-io/nats.go"},
+		{"cmd/tidemark", module + "consumers/webhook"},
 	}
 	for _, c := range allowed {
 		own, ours := cutModule(c.path)

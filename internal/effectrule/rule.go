@@ -13,9 +13,9 @@ import (
 
 // Airlock rules of a policy, as records name them.
 const (
-	LockAmount  = "amount-above"
-	LockFirst   = "first-of-generation"
-	LockOldness = "window-older-than"
+	LockAmount  = "amountAbove"
+	LockFirst   = "firstOfGeneration"
+	LockOldness = "windowOlderThan"
 )
 
 // Rule is a policy whose expressions are checked against a generation of its job. It can

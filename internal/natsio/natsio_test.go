@@ -187,6 +187,7 @@ func provisionAll(ctx context.Context, js jetstream.JetStream, replicas int) err
 		Provision(ctx, js, replicas),
 		ProvisionStream(ctx, js, "orders", 2, replicas),
 		ProvisionPolicy(ctx, js, "orders", "hourly", 1, 2, replicas),
+		ProvisionEffects(ctx, js, "orders", 2, replicas),
 	)
 }
 

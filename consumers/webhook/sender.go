@@ -123,6 +123,9 @@ func New(cfg Config) (*Sender, error) {
 	return s, nil
 }
 
+// Close closes the state file of a Sender that never ran; Run does it itself.
+func (s *Sender) Close() error { return s.store.Close() }
+
 // restore reads what was open when the last process ended.
 func (s *Sender) restore() error {
 	now := s.now()

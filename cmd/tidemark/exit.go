@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/effectops"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/services/reconciler"
 )
@@ -21,6 +22,7 @@ const (
 	exitUnreachable = 3
 	exitConflict    = 4
 	exitRefused     = 5
+	exitUnknown     = 6 // effects of unknown outcome are among what was asked for
 )
 
 // coded is an error with the exit code it leads to.
@@ -49,7 +51,7 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &c):
 		return c.code
-	case errors.As(err, &conflict):
+	case errors.As(err, &conflict), errors.Is(err, effectops.ErrOtherDigest):
 		return exitConflict
 	case errors.As(err, &unfit), errors.Is(err, natsio.ErrAPILevel),
 		errors.Is(err, reconciler.ErrNotInThisVersion):

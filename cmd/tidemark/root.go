@@ -76,7 +76,7 @@ Start with:  tidemark demo`,
 		c.applyCmd(), c.getCmd(), c.diffCmd(), c.lintCmd(), c.schemaCmd(),
 		c.backupCmd(), c.traceCmd(), c.testCmd(), c.createCmd(), c.stateCmd(), c.doctorCmd(),
 		c.sendCmd(), c.waitCmd(), c.windowsCmd(), c.revisionsCmd(), c.explainCmd(),
-		c.quarantineCmd(), c.sourceCmd(), c.verifyCmd(), c.benchCmd(), c.webhookCmd(), c.providerSimCmd(), c.healthCmd(), c.versionCmd(),
+		c.quarantineCmd(), c.effectsCmd(), c.gateCmd(), c.sourceCmd(), c.verifyCmd(), c.benchCmd(), c.webhookCmd(), c.providerSimCmd(), c.healthCmd(), c.versionCmd(),
 	)
 	return root
 }

@@ -155,7 +155,9 @@ func count(doc *policy.Adapter, key effect.EffectKey, d *envelope.Document) (out
 		}
 		return ""
 	}
-	if doc.Query.List == "" {
+	// Without a declared list the body is one execution. Where there are several, a
+	// provider may answer them in an array; an empty one was not declared to mean anything.
+	if doc.Query.List == "" && (d.Kind(root) != envelope.Array || isEmpty(d, root)) {
 		why = one(root)
 		return out, why
 	}
@@ -173,4 +175,13 @@ func count(doc *policy.Adapter, key effect.EffectKey, d *envelope.Document) (out
 		return why == ""
 	})
 	return out, why
+}
+
+func isEmpty(d *envelope.Document, array envelope.Node) bool {
+	empty := true
+	d.Members(array, func(string, envelope.Node) bool {
+		empty = false
+		return false
+	})
+	return empty
 }

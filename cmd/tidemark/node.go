@@ -42,6 +42,12 @@ func snapshotFlag(cmd *cobra.Command, every *time.Duration) {
 	hiddenDuration(cmd, every, "snapshot-every", "how often the windower stores a snapshot (0 = 5m; below 0 = never)")
 }
 
+// askFlag is for tests: how soon the effector asks a second time decides only how long an
+// outcome is unknown.
+func askFlag(cmd *cobra.Command, first *time.Duration) {
+	hiddenDuration(cmd, first, "ask-first", "how long the effector waits after its first question about an unknown outcome (0 = its default)")
+}
+
 func hiddenDuration(cmd *cobra.Command, into *time.Duration, name, usage string) {
 	f := cmd.Flags()
 	f.DurationVar(into, name, 0, usage)
@@ -87,6 +93,8 @@ type nodeConfig struct {
 	scale    scaleFlags
 	// checkpointEvery is how often windower and projector write their files; 0 = their default.
 	checkpointEvery time.Duration
+	// askFirst is how long the effector waits between questions at first; 0 = its default.
+	askFirst time.Duration
 }
 
 // newNode binds the HTTP address and builds the services, top to bottom.
@@ -125,7 +133,7 @@ func buildService(name string, cfg nodeConfig, registry *prometheus.Registry, mo
 	case "projector":
 		return projector.New(projector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "projector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, CheckpointEvery: cfg.checkpointEvery})
 	case "effector":
-		return effector.New(effector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "effector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, Adapters: adapters.Deps{Conn: cfg.conn.NC, Log: log, Clock: clock.System()}})
+		return effector.New(effector.Config{Conn: cfg.conn, LeaseTTL: cfg.scale.leaseTTL, Dir: filepath.Join(cfg.dir.path, "effector"), Instance: instance, Address: address, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor, AskFirst: cfg.askFirst, Adapters: adapters.Deps{Conn: cfg.conn.NC, Log: log, Clock: clock.System()}})
 	case "reconciler":
 		return reconciler.New(reconciler.Config{Log: log})
 	}

@@ -17,7 +17,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	var data, address, tokenFile string
 	var anonymous bool
 	var replicas int
-	var checkpointEvery time.Duration
+	var checkpointEvery, askFirst time.Duration
 	var scale scaleFlags
 	cmd := &cobra.Command{
 		Use:   name,
@@ -51,7 +51,7 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 			}
 			log := c.logger()
 			n, err := newNode(nodeConfig{
-				conn: conn, dir: dir, log: log, services: []string{name}, checkpointEvery: checkpointEvery, scale: scale,
+				conn: conn, dir: dir, log: log, services: []string{name}, checkpointEvery: checkpointEvery, askFirst: askFirst, scale: scale,
 				http: httpx.Options{Addr: address, Token: token, Anonymous: anonymous},
 			})
 			if err != nil {
@@ -71,6 +71,9 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 	f.IntVar(&replicas, "replicas", 1, "replicas of the buckets that all services share, when they are made (1 or 3)")
 	scale.add(cmd)
 	checkpointFlag(cmd, &checkpointEvery)
+	if name == "effector" {
+		askFlag(cmd, &askFirst)
+	}
 	return cmd
 }
 

@@ -31,7 +31,7 @@ func newMetrics(reg *prometheus.Registry, survey func() survey, limits *sendlimi
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		conflicts: counter("tidemark_cas_conflicts_total", "Commits refused because another claim won.", "stage"),
+		conflicts: counter("tidemark_cas_conflicts_total", "Appends refused because another claim won.", "stage"),
 		claims:    counter("tidemark_claims_total", "Claims of journals.", "stage"),
 		position: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tidemark_journal_position", Help: "Sequence of the next message to be taken in from an input journal.",

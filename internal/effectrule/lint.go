@@ -33,8 +33,7 @@ func lintPolicy(doc *policy.Document, docs, applied []policy.Document) []policy.
 	}
 	_, found := compile(doc, bs, job, a)
 	if undo := adapterOf(cmp.Or(p.Corrections.Adapter, p.Adapter), docs, applied); undo != nil {
-		_, more := compileCorrection(doc, job, undo)
-		found = append(found, more...)
+		found = append(found, lintCorrection(doc, undo)...)
 	}
 	return found
 }

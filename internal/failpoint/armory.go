@@ -36,7 +36,7 @@ type armory struct {
 func parse(text string) (*armory, error) {
 	a := &armory{armed: map[string]map[int]action{}, hits: map[string]int{}}
 	known := map[string]bool{}
-	for _, p := range Points() {
+	for _, p := range append(Points(), EffectPoints()...) {
 		known[p.Name] = true
 	}
 	for _, spec := range strings.Split(text, ";") {

@@ -39,7 +39,7 @@ func TestRefusesWhatWouldTestNothing(t *testing.T) {
 }
 
 func TestNeedsOfPointsCanBeArmed(t *testing.T) {
-	for _, p := range Points() {
+	for _, p := range append(Points(), EffectPoints()...) {
 		if _, err := parse(p.Needs); err != nil {
 			t.Errorf("%s: %v", p.Name, err)
 		}

@@ -120,3 +120,21 @@ func journal() []Point {
 		{Name: "journal/after-delivery", After: "a message was handed on"},
 	}
 }
+
+// EffectPoints lists the effector's points. The usual workload has no effects, so that a
+// sweep of its own runs them.
+func EffectPoints() []Point {
+	return []Point{
+		{Name: "effector/leased", After: "the lease of a key partition is held"},
+		{Name: "effector/claimed", After: "the claim is in the effects journal"},
+		{Name: "effector/catch-up", After: "messages of the effects journal were read and are not in the view"},
+		{Name: "effector/before-judge", After: "a batch of revisions arrived"},
+		{Name: "effector/before-commit", After: "effects were judged, answers and commands taken in"},
+		{Name: "effector/before-dispatch", After: "every revision was judged, and attempts were decided"},
+		{Name: "effector/dispatched", After: "the DISPATCHING records are accepted and not in the dispatch file"},
+		{Name: "effector/after-file", After: "the attempts are in the dispatch file, and nothing was sent"},
+		{Name: "effector/first-byte", After: "a connection is about to write its first byte"},
+		{Name: "effector/response", After: "the provider answered and nobody knows"},
+		{Name: "effector/before-ack", After: "an answer is about to become a record"},
+	}
+}

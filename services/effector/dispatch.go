@@ -296,6 +296,11 @@ func (o *owner) unfit(ctx context.Context, d *draft, r *effect.Record, j *ledger
 	case ledger.PayloadChanged, ledger.RuleFalse:
 		_, err := o.rejudge(ctx, d, r)
 		return err
+	case ledger.NotCanonical, ledger.OlderRevision, ledger.RevisionUnjudged:
+		if f := o.feeds[r.Identity.Job]; f != nil && f.mode == walkNone { // the new generation has no such window
+			_, _, err := d.decide(r, ledger.Hold{By: effect.Effector, Rule: ledger.LockSwitch})
+			return err
+		}
 	}
 	return nil
 }
@@ -351,10 +356,10 @@ func (o *owner) launch(op *opened) {
 		Key: r.Key, Attempt: a.N, EffectType: r.Identity.EffectType, Scope: r.Request.Scope,
 		Payload: []byte(r.Request.Payload), Expect: r.Request.Expect, TraceParent: traceParent(r.Key, a.N),
 		MaySend: func() bool {
-			if flight.over.Load() || !ledger.MaySend(&a, instants.now(), instants.wall()) {
+			if failpoint.Hit("effector/first-byte") != nil {
 				return false
 			}
-			return failpoint.Hit("effector/first-byte") == nil
+			return !flight.over.Load() && ledger.MaySend(&a, instants.now(), instants.wall())
 		},
 	}
 	u, sending := o.u, o.sending

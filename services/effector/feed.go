@@ -26,7 +26,7 @@ const (
 )
 
 // feed reads the revisions of one job's canonical generation in one key partition, by
-// whole batches. Its own goroutine reads; the fields below are the owner's.
+// whole batches, in a goroutine of its own. What changes while it reads is the owner's.
 type feed struct {
 	part       partition
 	job        string
@@ -35,7 +35,7 @@ type feed struct {
 	basis      uint64 // sequence of the CONTROL that it follows from
 	created    int64  // identity of the revisions stream
 	from       uint64
-	target     uint64 // a walk is over behind it
+	target     uint64 // a walk is over behind it; 0 where there is none
 	stop       context.CancelFunc
 	done       chan struct{}
 

@@ -66,8 +66,8 @@ func (o *owner) judged(a *arrival, n int, whole bool) {
 		f.wdata = max(f.wdata, a.commit.Wdata)
 	}
 	if f.mode != walkNone && f.next > f.target {
-		f.mode, f.target = walkNone, 0
-		o.look = true
+		f.mode = walkNone
+		o.look, o.walked = true, true
 	}
 }
 

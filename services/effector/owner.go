@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/dispatchfile"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
@@ -48,6 +49,7 @@ type owner struct {
 	scanned effect.EffectKey // how far PREPARED effects were looked through
 	look    bool             // something changed that may let an effect go
 
+	walked      bool // a walk is over, and its survey not forgotten
 	commitAt    time.Time
 	inflight    *inflight
 	sending     context.Context // of attempts and queries
@@ -88,6 +90,9 @@ func (o *owner) loop(ctx, work context.Context, lost, yield <-chan struct{}) err
 		}
 		sent, err := o.dispatch(work)
 		if err != nil {
+			return err
+		}
+		if err := o.forgetSurvey(); err != nil {
 			return err
 		}
 		o.u.observe(o)
@@ -443,6 +448,20 @@ func (f *feed) start(at place) {
 			f.mode = walkSwitch
 		}
 	}
+}
+
+// forgetSurvey gives up what walks noted, once none is under way.
+func (o *owner) forgetSurvey() error {
+	if !o.walked {
+		return nil
+	}
+	for _, f := range o.feeds {
+		if f.mode != walkNone {
+			return nil
+		}
+	}
+	o.walked = false
+	return o.view.store.Update(func(tx *checkpoint.Tx) error { return tx.Drop(walkBucket) })
 }
 
 // drop stops a feed and forgets what it brought.

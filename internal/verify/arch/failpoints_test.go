@@ -15,7 +15,7 @@ import (
 // once. What the sweep in tests/ runs is the registry.
 func TestFailpointsAreRegistered(t *testing.T) {
 	registered := map[string]bool{}
-	for _, p := range failpoint.Points() {
+	for _, p := range append(failpoint.Points(), failpoint.EffectPoints()...) {
 		if registered[p.Name] {
 			t.Errorf("the registry has %s twice", p.Name)
 		}

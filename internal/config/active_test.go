@@ -169,6 +169,7 @@ func TestAHigherVersionBecomesActiveAndALowerOneOnlyWhenAsked(t *testing.T) {
 	first := parseEffects(t, "gen")
 	third := parseEffects(t, "gen", "name: reward\nversion: 1", "name: reward\nversion: 3", "value.orders > 10", "value.orders > 30")
 	second := parseEffects(t, "gen", "name: reward\nversion: 1", "name: reward\nversion: 2", "value.orders > 10", "value.orders > 20")
+	fourth := parseEffects(t, "gen", "name: reward\nversion: 1", "name: reward\nversion: 4", "value.orders > 10", "value.orders > 40")
 	last := func(docs []policy.Document, o Options) string {
 		got := applyEffects(t, ctx, conn.JS, docs, o)
 		return got[len(got)-1]
@@ -187,6 +188,8 @@ func TestAHigherVersionBecomesActiveAndALowerOneOnlyWhenAsked(t *testing.T) {
 		{third, false, "gen/reward@3 unchanged inactive", "reward@2"},
 		{slices.Concat(third, second), false, "gen/reward@3 unchanged inactive", "reward@2"},
 		{slices.Concat(third, first), true, "gen/reward@3 unchanged activated", "reward@3"},
+		{slices.Concat(third, fourth), false, "gen/reward@4 created activated", "reward@4"},
+		{slices.Concat(third, fourth), false, "gen/reward@4 unchanged active", "reward@4"},
 	} {
 		if got := last(tt.docs, Options{Activate: tt.force}); got != tt.says {
 			t.Errorf("got %q, want %q", got, tt.says)

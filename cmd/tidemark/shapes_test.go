@@ -82,7 +82,7 @@ func TestShapesOfOutputs(t *testing.T) {
 		}
 	}
 	var got bytes.Buffer
-	for _, s := range shapes() {
+	for _, s := range append(shapes(), effectShapes()...) {
 		var one bytes.Buffer
 		if err := writeJSON(&one, s.value, "  "); err != nil {
 			t.Fatal(err)

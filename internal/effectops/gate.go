@@ -47,7 +47,7 @@ func (o *Ops) move(ctx context.Context, gate effectlog.Gate, p Person) ([]Placed
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return nil, nil, fmt.Errorf("gate %s did not move everywhere; run the same command again: %w", gate.Scope, err)
+		return nil, nil, fmt.Errorf("gate %s is not known to have moved everywhere; run the same command again: %w", gate.Scope, err)
 	}
 	return placed, folds, nil
 }
@@ -75,15 +75,18 @@ func (o *Ops) moveIn(ctx context.Context, pp int, gate effectlog.Gate, p Person)
 			}
 			return nil
 		})
-		if err != nil || placed.Sequence != 0 {
-			return placed, fold, err
+		if err != nil {
+			return placed, nil, fmt.Errorf("the record is written at sequence %d, but the journal was not read through: %w", seq, err)
+		}
+		if placed.Sequence != 0 {
+			return placed, fold, nil
 		}
 	}
 	return Placed{}, nil, fmt.Errorf("the record landed too late %d times", controlTries)
 }
 
-// follow reads the journal of a fold on, and tells changed after every message; it ends
-// when changed answers true, at the time that due answers, or with ctx.
+// follow reads the journal of a fold on until done, which is asked after every message,
+// until the time that due says is left has passed, or until ctx ends.
 func (o *Ops) follow(ctx context.Context, l *ledgerOf, done func() bool, due func() time.Duration) error {
 	if done() {
 		return nil

@@ -10,6 +10,10 @@
 // long as the longest pipeline, so no expectation that was in flight before it can come
 // true after it, and nothing of a fenced owner lands behind the claim that fenced it.
 //
+// A Writer whose records depend on every control record before them (effects) is strict:
+// it keeps one commit in flight and fails it when a record landed that its caller has not
+// taken in, instead of sending the same bytes again behind it.
+//
 // A shared stream is written by a FencedWriter: atomic batches that end with the COMMIT on
 // the partition's literal fence subject, one in flight.
 package journal

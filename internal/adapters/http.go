@@ -149,13 +149,13 @@ func (h *httpAdapter) request(ctx context.Context, call *adapter.Call) (*http.Re
 	if len(call.Payload) == 0 {
 		return nil, errors.New("the payload is empty")
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, call.Scope.URL, &payload{bytes.NewReader(call.Payload)})
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, call.Scope.URL, bytes.NewReader(call.Payload))
 	if err != nil || req.URL.Host == "" {
 		return nil, errors.New("the url of the scope cannot be read")
 	}
 	// Without GetBody, and with a body, the transport has nothing to send a second time,
 	// whichever headers it takes for a promise of idempotency.
-	req.GetBody, req.ContentLength = nil, int64(len(call.Payload))
+	req.GetBody = nil
 	if err := h.dress(req, call.TraceParent); err != nil {
 		return nil, err
 	}
@@ -165,9 +165,6 @@ func (h *httpAdapter) request(ctx context.Context, call *adapter.Call) (*http.Re
 	}
 	return req, nil
 }
-
-// payload is a reader that net/http does not know, so that it cannot rewind it.
-type payload struct{ io.Reader }
 
 // dress sets the headers of every request.
 func (h *httpAdapter) dress(req *http.Request, traceParent string) error {

@@ -155,6 +155,42 @@ func TestAnOrdinaryClientTriesAgain(t *testing.T) {
 	t.Error("this Go repeats no request any more")
 }
 
+func TestARequestHasABodyThatCannotBeRewound(t *testing.T) {
+	for _, capabilities := range adaptertest.Matrix() {
+		b := openHTTP(t, adaptertest.Setup{Capabilities: capabilities, Timeout: setup.Timeout}, false)
+		call := callTo(b.Scope().URL)
+		req, err := b.adapter.(*httpAdapter).request(t.Context(), &call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if req.GetBody != nil || req.Body == nil || req.ContentLength != int64(len(call.Payload)) {
+			t.Errorf("%s: the transport could send the request again", capabilities)
+		}
+	}
+}
+
+func TestNoRedirectIsFollowed(t *testing.T) {
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		var followed atomic.Int32
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /issue", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", status) })
+		mux.HandleFunc("/there", func(w http.ResponseWriter, _ *http.Request) {
+			followed.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, execution{someKey, "12.50", "account-1"}.shown())
+		})
+		mux.HandleFunc("GET /query/{key}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/there", status) })
+		s := httptest.NewServer(mux)
+		t.Cleanup(s.Close)
+		a := plain(t, s.URL, "query: {url: '"+s.URL+"/query/{effectKey}'}\n")
+		got := a.Send(t.Context(), callTo(s.URL+"/issue"))
+		_, err := a.Query(t.Context(), adapter.Question{Key: someKey})
+		if got.Class != effect.Ambiguous || !errors.Is(err, adapter.ErrUnclear) || followed.Load() != 0 {
+			t.Errorf("status %d: the attempt ended as %s, the query with %v; followed %d times", status, got.Class, err, followed.Load())
+		}
+	}
+}
+
 func TestAnAttemptWritesOnOneConnectionOnly(t *testing.T) {
 	asked := 0
 	pass := newPassage(func() bool { asked++; return true })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tidemark-mesh/tidemark/consumers/webhook"
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
 	"github.com/tidemark-mesh/tidemark/internal/dirlock"
@@ -176,6 +177,7 @@ func inspectFile(path, name string) stateFile {
 		f.State, f.What = stateForeign, err.Error()
 	case err != nil:
 		f.State, f.What = stateDamaged, err.Error()
+	case in.Kind == webhook.StateKind && in.Format == webhook.StateFormat: // no cache: what was delivered stands nowhere else
 	case !known:
 		f.State, f.What = stateForeign, fmt.Sprintf("kind %q is unknown to this binary", in.Kind)
 	case in.Format > format:

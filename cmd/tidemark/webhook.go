@@ -15,6 +15,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/consumers/webhook"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/httpx"
 )
 
@@ -93,8 +94,9 @@ func (c *cli) webhookRun(ctx context.Context, w *webhookRun) error {
 	log := c.logger().With().Str("service", "webhook").Logger()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	monitor := heartbeat.New(clock.System())
 	sender, err := webhook.New(webhook.Config{
-		Endpoint: endpoint, Conn: conn.NC, Dir: dir.path, Log: log, Registry: registry, Clock: clock.System(),
+		Endpoint: endpoint, Conn: conn.NC, Dir: dir.path, Log: log, Registry: registry, Clock: clock.System(), Monitor: monitor,
 		Audit: func(ctx context.Context, verb, reason string, details any) error {
 			return config.Audit(ctx, conn.JS, endpoint.Stream, verb, reason, details)
 		},
@@ -102,7 +104,7 @@ func (c *cli) webhookRun(ctx context.Context, w *webhookRun) error {
 	if err != nil {
 		return refused(err)
 	}
-	server, err := httpx.Listen(httpx.Options{Addr: w.address, Token: token, Anonymous: w.anonymous, Registry: registry, Problems: sender.Problems})
+	server, err := httpx.Listen(httpx.Options{Addr: w.address, Token: token, Anonymous: w.anonymous, Registry: registry, Problems: sender.Problems, Alive: monitor.Late})
 	if err != nil {
 		return refused(errors.Join(err, sender.Close()))
 	}

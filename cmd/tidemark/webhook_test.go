@@ -147,6 +147,8 @@ func TestWebhookVerbs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(data, webhookFile)); !os.IsNotExist(err) {
 		t.Errorf("%s is still there: %v", webhookFile, err)
 	}
+	out, _ := tidemark(t, exitOK, "", "state", "verify", data)
+	contains(t, out, webhook.StateFile, "ok")
 	contains(t, stderr.String(), "started", "ready", "an operator decided")
 	if strings.Contains(stderr.String(), "whsec_") || strings.Contains(stderr.String(), "open-sesame") {
 		t.Errorf("a secret is in the log:\n%s", &stderr)

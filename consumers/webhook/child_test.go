@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +19,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/pkg/revision"
+	"github.com/tidemark-mesh/tidemark/pkg/subject"
+	"github.com/tidemark-mesh/tidemark/pkg/subscribe"
 )
 
 // Environment by which the test binary runs as a sender of its own.
@@ -160,4 +165,44 @@ func TestAnAttemptCutOffByTheEndIsMadeAgain(t *testing.T) {
 	r.run()
 	r.recv.expect("eu/1 eu/1")
 	r.counts("1 DELIVERED")
+}
+
+// A feed that is another one now ends the process: going on would leave revisions out.
+func TestAReplacedFeedEndsTheProcess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "").run()
+	r.names("eu")
+	r.counts("1 DELIVERED")
+	r.stop()
+	must(t, r.conn.JS.DeleteStream(r.ctx, subject.RevisionsStream(r.stream)))
+	must(t, natsio.ProvisionStream(r.ctx, r.conn.JS, r.stream, 1, 1))
+	r.begin(1, 1)
+	e, err := Load(filepath.Join(r.dir, "crm.yaml"))
+	must(t, err)
+	s, err := New(Config{Endpoint: e, Conn: r.conn.NC, Dir: r.dir, Clock: r.clock})
+	must(t, err)
+	if err := s.Run(r.ctx); !errors.Is(err, subscribe.ErrRecreated) || !strings.Contains(err.Error(), "fresh data directory") {
+		t.Fatalf("run: %v", err)
+	}
+}
+
+// Before a job has results the process waits for them, says so, and is not ready.
+func TestAJobWithoutResultsIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	r.document = strings.Replace(r.document, "job: "+job, "job: daily", 1)
+	r.run()
+	eventually(t, func() string {
+		if p := r.sender.Problems(); len(p) != 1 || !strings.Contains(p[0], "no canonical generation") {
+			return fmt.Sprint(p)
+		}
+		return ""
+	})
+	alias := revision.Alias{Job: "daily", Canonical: 1, Epoch: 1}
+	_, err := r.conn.JS.Publish(r.ctx, subject.Alias(r.stream, "daily"), alias.AppendJSON(nil))
+	must(t, err)
+	eventually(t, func() string {
+		r.clock.Advance(openAgain)
+		return strings.Join(r.sender.Problems(), " ")
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
+	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/netguard"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 	Log      zerolog.Logger
 	Registry *prometheus.Registry
 	Clock    clock.Clock
+	Monitor  *heartbeat.Monitor
 	// Jitter answers how long to wait where the schedule says d; nil adds up to a tenth.
 	Jitter func(d time.Duration) time.Duration
 	// Audit keeps what an operator decided, before it is done; nil keeps it in the log alone.
@@ -220,8 +222,11 @@ func (s *Sender) loop(ctx context.Context) error {
 	defer timer.Stop()
 	ending := ctx.Done()
 	var over <-chan time.Time
+	beat := s.cfg.Monitor.Start("webhook")
+	defer beat.Stop()
 	for {
 		var batch []*act
+		beat.Rest()
 		select {
 		case a := <-s.acts:
 			batch = s.more(a)
@@ -234,6 +239,7 @@ func (s *Sender) loop(ctx context.Context) error {
 		case <-over:
 			return nil
 		}
+		beat.Beat()
 		if err := s.turn(batch); err != nil {
 			return err
 		}

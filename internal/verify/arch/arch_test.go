@@ -135,8 +135,8 @@ func forbidden(dir, own, path string, ours bool) string {
 		return "the oracle shares no code with the engine"
 	case under(dir, "internal") && ours && under(own, "services", "cmd", "consumers", "tests"):
 		return "internal/ is below the services"
-	case under(dir, "consumers") && ours && !under(own, "pkg", "internal/netguard", "internal/clock", "internal/checkpoint", "internal/httpx", dir):
-		return "a consumer is an outsider: it follows the feed through pkg/ and knows of the inside only the doors to net, clock, file and HTTP"
+	case under(dir, "consumers") && ours && !under(own, "pkg", "internal/netguard", "internal/clock", "internal/heartbeat", "internal/checkpoint", "internal/httpx", dir):
+		return "a consumer is an outsider: it follows the feed through pkg/ and knows of the inside only the doors to net, clock, file and HTTP, and the heartbeat"
 	case under(dir, "services", "pkg") && ours && under(own, "consumers"):
 		return "services know nothing of consumers"
 	case under(dir, "services") && ours && under(own, "cmd", "tests"):

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/config"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
+	"github.com/tidemark-mesh/tidemark/internal/providersim"
 	"github.com/tidemark-mesh/tidemark/internal/verify/gates"
 	"github.com/tidemark-mesh/tidemark/pkg/policy"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -36,7 +37,7 @@ func (c *cli) demoCmd() *cobra.Command {
 	var data string
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "The story of a late refund and of two sessions that become one, with everything in one process",
+		Short: "The story of a late refund, a reward and two sessions that become one, with everything in one process",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if data == "" {
@@ -64,9 +65,14 @@ func (c *cli) demo(ctx context.Context, data string, stay bool) error {
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	told := make(chan error, 1)
+	provider, err := startProvider(data + ".provider.ndjson")
+	if err != nil {
+		return err
+	}
+	defer provider.Close(ctx) // what it holds is in its log
 	u := &uptime{data: data, log: log}
-	err := u.run(running, func(e endpoints) error {
-		s := &story{cli: c, endpoints: e}
+	err = u.run(running, func(e endpoints) error {
+		s := &story{cli: c, endpoints: e, provider: provider}
 		err := s.tell(running)
 		told <- err
 		if err == nil && stay {
@@ -92,6 +98,7 @@ type story struct {
 	*cli
 	endpoints endpoints
 	conn      *natsio.Conn
+	provider  *providersim.Sim
 	step      int
 }
 
@@ -110,9 +117,10 @@ func (s *story) tell(ctx context.Context) error {
 	}
 	defer conn.Close()
 	s.conn = conn
-	fmt.Fprintf(s.out, "tidemark demo: a shop, its hourly revenue, and a refund that comes late; sessions, and an event that bridges two\n\n   nats  %s\n   http  %s\n", s.endpoints.NATS, s.endpoints.HTTP)
+	fmt.Fprintf(s.out, "tidemark demo: a shop, its hourly revenue, and a refund that comes late; rewards that are issued once; sessions, and an event that bridges two\n\n   nats  %s\n   http  %s\n", s.endpoints.NATS, s.endpoints.HTTP)
 	for _, scene := range []func(context.Context) error{
-		s.documents, s.orders, s.quietPartition, s.hourCloses, s.quarantine, s.refund, s.sessions, s.bridge, s.proof,
+		s.documents, s.rewards, s.orders, s.quietPartition, s.hourCloses, s.rewardIssued, s.quarantine, s.refund,
+		s.correction, s.lostAnswer, s.sessions, s.bridge, s.proof,
 	} {
 		if err := scene(ctx); err != nil {
 			return fmt.Errorf("step %d of the demo: %w", s.step, err)
@@ -274,6 +282,7 @@ func (s *story) links() {
 	for _, line := range []string{
 		"go run ./cmd/tidemark windows orders --server " + s.endpoints.NATS,
 		"go run ./cmd/tidemark explain orders --key eu-west --at " + demoHour + " --server " + s.endpoints.NATS,
+		"go run ./cmd/tidemark effects ls orders --server " + s.endpoints.NATS,
 		"nats sub --server " + s.endpoints.NATS + " '" + subject.RevisionsOfKey(demoStream, "hourly-revenue", 1, demoKey) + "'",
 		"go run ./cmd/tidemark explain activity --key account-29 --at 2025-06-02T10:18:00Z --server " + s.endpoints.NATS,
 		"curl " + s.endpoints.HTTP + "/v1/streams/orders/windows?key=eu-west",

@@ -60,6 +60,12 @@ func decode(line []byte) (Record, error) {
 	return r, nil
 }
 
+// AmountText answers the amount, a string without its quotes.
+func (r *Record) AmountText() string { return text(r.Amount) }
+
+// SubjectText answers the subject, a string without its quotes.
+func (r *Record) SubjectText() string { return text(r.Subject) }
+
 // text answers a string's content, and any other JSON value as it stands.
 func text(value json.RawMessage) string {
 	var s string

@@ -108,6 +108,23 @@ func (s Suite) sendsOnce(t *testing.T, c Capabilities) {
 			b.wantRequests(1)
 		})
 	}
+	if s.has(LoseAnswer) {
+		t.Run("a kept connection that breaks after execution is not tried again", func(t *testing.T) {
+			b := s.scene(t, c, patient)
+			for range 3 { // so that a connection is kept
+				b.want(b.send(b.call(1)), effect.Executed, 1)
+				b.another()
+			}
+			b.Behave(b.key, LoseAnswer)
+			b.want(b.send(b.call(1)), effect.Ambiguous, 1)
+			b.wantRequests(1)
+		})
+	}
+	t.Run("effects sent at the same time keep apart", func(t *testing.T) { s.together(t, c) })
+}
+
+// givesUp tests calls that cannot be made, or are not waited for.
+func (s Suite) givesUp(t *testing.T, c Capabilities) {
 	t.Run("a provider that is gone was not sent to", func(t *testing.T) {
 		b := s.scene(t, c, endless)
 		b.Vanish()
@@ -142,19 +159,6 @@ func (s Suite) sendsOnce(t *testing.T, c Capabilities) {
 			b.want(a, effect.Ambiguous, 1)
 		})
 	}
-	if s.has(LoseAnswer) {
-		t.Run("a kept connection that breaks after execution is not tried again", func(t *testing.T) {
-			b := s.scene(t, c, patient)
-			for range 3 { // so that a connection is kept
-				b.want(b.send(b.call(1)), effect.Executed, 1)
-				b.another()
-			}
-			b.Behave(b.key, LoseAnswer)
-			b.want(b.send(b.call(1)), effect.Ambiguous, 1)
-			b.wantRequests(1)
-		})
-	}
-	t.Run("effects sent at the same time keep apart", func(t *testing.T) { s.together(t, c) })
 }
 
 func (s *scene) wantRequests(n int) {

@@ -139,6 +139,7 @@ func (s Suite) Run(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			s.sends(t, c)
 			s.sendsOnce(t, c)
+			s.givesUp(t, c)
 			s.resends(t, c)
 			s.asks(t, c)
 		})

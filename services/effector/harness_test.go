@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -156,6 +157,7 @@ func newWorld(t testing.TB, o terms) *world {
 	w.sim, err = providersim.Start(o.sim)
 	must(t, err)
 	t.Cleanup(func() { must(t, w.sim.Close(context.Background())) })
+	t.Cleanup(w.forget)
 	if o.window == "" {
 		o.window = "{tumbling: 1h, zone: UTC}"
 	}
@@ -166,6 +168,23 @@ func newWorld(t testing.TB, o terms) *world {
 	text = strings.NewReplacer("NAME", w.name, "URL", w.sim.URL(), "PARTITIONS", fmt.Sprint(max(1, o.partitions))).Replace(text)
 	w.apply(ctx, text)
 	return w
+}
+
+// forget takes the documents away, so that a service of another test does not own this
+// stream.
+func (w *world) forget() {
+	ctx := testContext(w.t)
+	bucket, err := w.conn.JS.KeyValue(ctx, subject.ConfigBucket)
+	must(w.t, err)
+	keys, err := bucket.Keys(ctx)
+	must(w.t, err)
+	for _, key := range keys {
+		if slices.ContainsFunc(strings.FieldsFunc(key, func(r rune) bool { return r == '.' }), func(part string) bool {
+			return part == w.name || part == w.name+"-api"
+		}) {
+			must(w.t, bucket.Delete(ctx, key))
+		}
+	}
 }
 
 // apply lets `apply` do what it does: store the documents, make the policy active.

@@ -186,9 +186,13 @@ func (h *httpAdapter) dress(req *http.Request, traceParent string) error {
 // read reads an answer to its end; its error says what is wrong without a byte of it.
 func (h *httpAdapter) read(resp *http.Response) (*reply, error) {
 	r := &reply{
-		status:     resp.StatusCode,
-		mediaType:  resp.Header.Get("Content-Type"),
-		retryAfter: retryAfter(resp.Header.Get("Retry-After"), h.clock.Now()),
+		status:    resp.StatusCode,
+		mediaType: resp.Header.Get("Content-Type"),
+	}
+	// With other answers the header speaks of the one effect, such as when to look at it
+	// again, and is no reason to leave the provider alone.
+	if r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable {
+		r.retryAfter = retryAfter(resp.Header.Get("Retry-After"), h.clock.Now())
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {

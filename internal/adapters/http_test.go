@@ -357,6 +357,19 @@ func TestRetryAfterIsClamped(t *testing.T) {
 	}
 }
 
+func TestOnlyAnOverloadedProviderIsLeftAlone(t *testing.T) {
+	for status, want := range map[int]time.Duration{200: 0, 202: 0, 409: 0, 500: 0, 429: 7 * time.Second, 503: 7 * time.Second} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+		}))
+		t.Cleanup(s.Close)
+		if got := plain(t, s.URL, "").Send(t.Context(), callTo(s.URL)); got.RetryAfter != want {
+			t.Errorf("status %d: RetryAfter is %s; want %s", status, got.RetryAfter, want)
+		}
+	}
+}
+
 func TestSecretsAreReadForEveryRequest(t *testing.T) {
 	b := openHTTP(t, setup, false)
 	files := map[string]string{"/run/secrets/token": "old"}

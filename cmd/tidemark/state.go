@@ -19,10 +19,12 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/core/window"
 	"github.com/tidemark-mesh/tidemark/internal/dirlock"
+	"github.com/tidemark-mesh/tidemark/internal/dispatchfile"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/revision"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
+	"github.com/tidemark-mesh/tidemark/services/effector"
 	"github.com/tidemark-mesh/tidemark/services/projector"
 )
 
@@ -58,7 +60,7 @@ type stateFile struct {
 // knownCaches are the kinds that this binary reads, with their formats. All of them are
 // caches: their facts stand in journals.
 func knownCaches() map[string]int {
-	return map[string]int{"windower": window.Format, projector.ViewKind: projector.ViewFormat}
+	return map[string]int{"windower": window.Format, projector.ViewKind: projector.ViewFormat, effector.ViewKind: effector.ViewFormat}
 }
 
 func (c *cli) stateCmd() *cobra.Command {
@@ -150,7 +152,7 @@ func (c *cli) inspectDir(dir string) ([]stateFile, error) {
 		if d.IsDir() && d.Name() == "nats" && filepath.Dir(path) == filepath.Clean(dir) {
 			return filepath.SkipDir
 		}
-		if ext := filepath.Ext(path); d.Type().IsRegular() && (ext == ".db" || ext == ".view") {
+		if ext := filepath.Ext(path); d.Type().IsRegular() && (ext == ".db" || ext == ".view" || ext == ".dispatch") {
 			name, err := filepath.Rel(dir, path)
 			if err != nil {
 				return err
@@ -169,7 +171,7 @@ func inspectFile(path, name string) stateFile {
 		f.Entries += n
 	}
 	format, known := knownCaches()[in.Kind]
-	f.Cache = known || strings.HasPrefix(name, "windower/") || strings.HasPrefix(name, "projector/")
+	f.Cache = known || strings.HasPrefix(name, "windower/") || strings.HasPrefix(name, "projector/") || strings.HasPrefix(name, "effector/") && strings.HasSuffix(name, ".view")
 	switch {
 	case errors.Is(err, checkpoint.ErrLocked):
 		f.State, f.What = stateInUse, "a process has it open"
@@ -178,6 +180,7 @@ func inspectFile(path, name string) stateFile {
 	case err != nil:
 		f.State, f.What = stateDamaged, err.Error()
 	case in.Kind == webhook.StateKind && in.Format == webhook.StateFormat: // no cache: what was delivered stands nowhere else
+	case in.Kind == dispatchfile.Kind && in.Format == dispatchfile.Format: // no cache: what may have been sent stands nowhere else
 	case !known:
 		f.State, f.What = stateForeign, fmt.Sprintf("kind %q is unknown to this binary", in.Kind)
 	case in.Format > format:
@@ -206,6 +209,23 @@ func (f *stateFile) position(in checkpoint.Inspection) {
 			f.Journal = windowsJournalOf(f.File)
 			f.What = joinWhat(f.What, fmt.Sprintf("events up to %d of %s, W %s", commit.Inputs[0].Seq-1, commit.Inputs[0].Stream, commit.W))
 		}
+	case effector.ViewKind:
+		var at struct {
+			Stream  string `json:"stream"`
+			Created int64  `json:"created"`
+			Seq     uint64 `json:"sequence"`
+		}
+		if json.Unmarshal(in.Meta["place"], &at) != nil {
+			return
+		}
+		f.Journal, f.created, f.Position = at.Stream, at.Created, at.Seq
+	case dispatchfile.Kind:
+		// Which attempts the journal lacks is for the effector to find out at its claim.
+		var at dispatchfile.Identity
+		if json.Unmarshal(in.Meta[dispatchfile.JournalMeta], &at) != nil {
+			return
+		}
+		f.Journal, f.created = at.Stream, at.Created
 	case projector.ViewKind:
 		var at struct {
 			Stream  string `json:"stream"`

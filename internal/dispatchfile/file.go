@@ -8,14 +8,17 @@ import (
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 )
 
-// Kind of the file, as internal/checkpoint knows it. Format is raised when the meaning of
-// the content changes.
-var kind = checkpoint.Kind{Name: "effector-dispatch", Format: 1}
-
-// Names inside the file.
+// What the file says about itself, as internal/checkpoint knows it. Format is raised when
+// the meaning of the content changes. JournalMeta is under which name its Identity stands.
 const (
-	identityMeta   = "journal"
-	attemptsBucket = "attempts" // effectKey, attempt, journal created → the rest
+	Kind        = "effector-dispatch"
+	Format      = 1
+	JournalMeta = "journal"
+)
+
+// Buckets.
+const (
+	attemptsBucket = "attempts" // effectKey, attempt → epoch, sequence, digest
 	orderBucket    = "order"    // sequence, effectKey, attempt → nothing
 )
 
@@ -37,7 +40,7 @@ type File struct {
 // against other processes. Errors are those of internal/checkpoint, each with the file and
 // what to do.
 func Open(path string) (*File, error) {
-	store, err := checkpoint.Open(path, kind)
+	store, err := checkpoint.Open(path, checkpoint.Kind{Name: Kind, Format: Format})
 	if err != nil {
 		return nil, fmt.Errorf("dispatch file: %w", err)
 	}
@@ -52,7 +55,7 @@ func Open(path string) (*File, error) {
 // load reads the identity and holds the two buckets against one another.
 func (f *File) load() error {
 	return f.store.View(func(tx *checkpoint.Tx) error {
-		if _, err := tx.Meta(identityMeta, &f.identity); err != nil {
+		if _, err := tx.Meta(JournalMeta, &f.identity); err != nil {
 			return err
 		}
 		attempts, err := tx.Bucket(attemptsBucket)
@@ -106,7 +109,7 @@ func (f *File) Recovered(ctx context.Context, journal Identity) error {
 		return fmt.Errorf("dispatch file %s: a journal without name or time of creation", f.store.Path())
 	}
 	err := f.store.Update(func(tx *checkpoint.Tx) error {
-		if err := tx.SetMeta(identityMeta, journal); err != nil {
+		if err := tx.SetMeta(JournalMeta, journal); err != nil {
 			return err
 		}
 		return f.forgetSequences(tx)

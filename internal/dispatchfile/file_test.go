@@ -15,6 +15,8 @@ import (
 
 var journal = Identity{Stream: "TM_orders_EFF_00", Created: 1796032800000000001}
 
+var ours = checkpoint.Kind{Name: Kind, Format: Format}
+
 func entry(n byte, attempt uint32, seq uint64) Entry {
 	return Entry{Key: effect.EffectKey{n, 1}, Attempt: attempt, Epoch: 7, Digest: revision.Digest{n, 2}, Seq: seq}
 }
@@ -154,7 +156,7 @@ func TestWrongFilesAreRefusedAndLeftAlone(t *testing.T) {
 			must(t, os.WriteFile(path, change(data), 0o600))
 		}
 	}
-	make := func(kind checkpoint.Kind) func(*testing.T, string) {
+	another := func(kind checkpoint.Kind) func(*testing.T, string) {
 		return func(t *testing.T, path string) {
 			must(t, os.Remove(path))
 			s, err := checkpoint.Open(path, kind)
@@ -176,9 +178,9 @@ func TestWrongFilesAreRefusedAndLeftAlone(t *testing.T) {
 			return data
 		}), checkpoint.ErrDamaged},
 		"no database":  {spoil(func(data []byte) []byte { return []byte("hello") }), checkpoint.ErrDamaged},
-		"another kind": {make(checkpoint.Kind{Name: "windower", Format: 1}), checkpoint.ErrForeign},
-		"newer":        {make(checkpoint.Kind{Name: kind.Name, Format: kind.Format + 1}), checkpoint.ErrNewer},
-		"older":        {make(checkpoint.Kind{Name: kind.Name, Format: kind.Format - 1}), checkpoint.ErrOlder},
+		"another kind": {another(checkpoint.Kind{Name: "windower", Format: 1}), checkpoint.ErrForeign},
+		"newer":        {another(checkpoint.Kind{Name: Kind, Format: Format + 1}), checkpoint.ErrNewer},
+		"older":        {another(checkpoint.Kind{Name: Kind, Format: Format - 1}), checkpoint.ErrOlder},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filled(t)
@@ -220,11 +222,11 @@ func TestBucketsThatDoNotFitAreDamage(t *testing.T) {
 			}
 			return b.Put([]byte("x"), []byte("y"))
 		},
-		"no journal": func(tx *checkpoint.Tx) error { return tx.SetMeta(identityMeta, Identity{}) },
+		"no journal": func(tx *checkpoint.Tx) error { return tx.SetMeta(JournalMeta, Identity{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filled(t)
-			s, err := checkpoint.Open(path, kind)
+			s, err := checkpoint.Open(path, ours)
 			must(t, err)
 			must(t, errors.Join(s.Update(change), s.Close()))
 			if _, err := Open(path); !errors.Is(err, checkpoint.ErrDamaged) {

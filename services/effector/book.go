@@ -87,6 +87,7 @@ func (p *providers) of(doc *policy.Adapter) (*provider, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if made := p.all[doc.Ref()]; made != nil {
+		p.limits.At(doc) // versions share a limiter; this one's limits count again
 		return made, nil
 	}
 	client, err := p.make(doc)

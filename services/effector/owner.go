@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
+	"github.com/tidemark-mesh/tidemark/internal/core/effectlog"
 	"github.com/tidemark-mesh/tidemark/internal/dispatchfile"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
@@ -41,6 +42,7 @@ type owner struct {
 	answers []answered
 	found   []finding
 	waits   map[waitKey]wait
+	shut    map[effectlog.Scope]bool         // gates that were closed when it was looked last
 	watch   map[effect.EffectKey]*watched    // open attempts and unknown outcomes
 	later   map[effect.EffectKey]effect.Time // PREPARED effects that are not tried again before
 	queried map[uint64]bool                  // commands whose query is under way
@@ -375,6 +377,7 @@ func (o *owner) refresh(ctx context.Context) error {
 	o.library = o.u.documents()
 	o.book = o.library.open(o.view.state(), o.book, o.u.providers)
 	o.u.troubled(o.book.problems)
+	o.resume()
 	o.look = true
 	for job, f := range o.feeds {
 		if !slices.Contains(o.book.jobs(), job) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -81,7 +82,7 @@ inFlight: [{status: 409, code: in_flight}]
 retry: {mode: auto, first: 200ms, most: 1s}
 `
 	queryable = `
-query: {url: 'URL/v1/by-ref/{effectKey}', absence: authoritative, lateArrivalBound: 3s}
+query: {url: 'URL/v1/by-ref/{effectKey}', absence: authoritative, lateArrivalBound: 1800ms}
 `
 	unproven = `
 sendUnproven: true
@@ -89,7 +90,7 @@ sendUnproven: true
 )
 
 // faultMix is what a provider may do to anybody.
-const faultMix = "accept=60,lose-answer=7,execute-500=6,execute-502=3,redirect=2,half-body=2,garbage=2,drop=5,answer-503=4,delay:1s=3,hold:1s=3,throttle=2,reject=1"
+const faultMix = "accept=60,lose-answer=7,execute-500=6,execute-502=3,redirect=2,half-body=2,garbage=2,drop=5,answer-503=4,delay:1s=3,hold:300ms=3,throttle=2,reject=1"
 
 // effects is a mesh with an effector and a provider, each a process of its own.
 type effects struct {
@@ -97,12 +98,17 @@ type effects struct {
 	conn     *natsio.Conn
 	provider *provider
 	effector *process
+	http     string // address of the effector's HTTP API
 }
 
 // startEffects starts everything, with an adapter that promises more.
 func startEffects(t *testing.T, promises string, flags ...string) *effects {
 	t.Helper()
-	e := &effects{mesh: newMesh(t, "", ""), provider: newProvider(t, flags...)}
+	e := &effects{mesh: newMesh(t, "", ""), http: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	for i, flag := range flags {
+		flags[i] = strings.ReplaceAll(flag, "EFFECTOR", "http://"+e.http)
+	}
+	e.provider = newProvider(t, flags...)
 	e.conn = e.connected()
 	e.provider.begin()
 	documents := strings.ReplaceAll(grants+promises, "URL", e.provider.url)
@@ -111,7 +117,7 @@ func startEffects(t *testing.T, promises string, flags ...string) *effects {
 	for _, verb := range []string{"ingest", "windower", "projector", "effector"} {
 		var flags []string
 		if verb == "effector" {
-			flags = []string{"--ask-first", "500ms"}
+			flags = e.effectorFlags("")
 		}
 		e.effector = e.service(verb, verb, flags...)
 		e.effector.start()
@@ -121,6 +127,13 @@ func startEffects(t *testing.T, promises string, flags ...string) *effects {
 		p.ready()
 	}
 	return e
+}
+
+func (e *effects) effectorFlags(http string) []string {
+	if http == "" {
+		http = e.http
+	}
+	return []string{"--ask-first", "500ms", "--lease-ttl", "1s", "--http", http}
 }
 
 var grantsBegin = time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC).UnixMilli()
@@ -162,6 +175,16 @@ func (e *effects) histories() map[effect.EffectKey][]*effect.Record {
 	return all
 }
 
+// states answers how many effects are in each state.
+func (e *effects) states() map[effect.State]int {
+	e.t.Helper()
+	states := map[effect.State]int{}
+	for _, history := range e.histories() {
+		states[history[len(history)-1].State]++
+	}
+	return states
+}
+
 // settled are states that nothing automatic leads out of.
 func settled(s effect.State) bool {
 	return slices.Contains([]effect.State{effect.Acked, effect.Reconciled, effect.Rejected, effect.Manual, effect.CompensationRequired}, s)
@@ -171,13 +194,10 @@ func settled(s effect.State) bool {
 func (e *effects) settle(n int, within time.Duration) {
 	e.t.Helper()
 	for end := time.Now().Add(within); ; time.Sleep(min(time.Duration(n), 2000) * time.Millisecond) {
-		states := map[effect.State]int{}
-		done := 0
-		for _, history := range e.histories() {
-			state := history[len(history)-1].State
-			states[state]++
+		states, done := e.states(), 0
+		for state, count := range states {
 			if settled(state) {
-				done++
+				done += count
 			}
 		}
 		if done == n {
@@ -238,21 +258,12 @@ func (e *effects) killEffector(rounds int, random *rand.Rand) {
 	e.effector.ready()
 }
 
-func TestEveryWindowHasItsEffectOnce(t *testing.T) {
-	e := startEffects(t, idempotent+queryable)
-	e.grant(20, "--finish")
-	e.settle(20, 30*time.Second)
-	if states := e.judge(20); states[effect.Acked] != 20 {
-		t.Errorf("%v", states)
-	}
-}
-
 // kill -9 of the effector at random moments, and a provider that does all it can do to its
 // callers: the provider's log has no key twice, and every effect ends where only a person
 // or nobody has to do with it.
 func TestEffectsOutliveKillsAndFaults(t *testing.T) {
 	for _, p := range providers {
-		t.Run(p.name, func(t *testing.T) { effectsUnderFaults(t, 100, 3, 5, p.promises, p.flags...) })
+		t.Run(p.name, func(t *testing.T) { effectsUnderFaults(t, 80, 3, 5, p.promises, p.flags...) })
 	}
 }
 
@@ -271,7 +282,7 @@ func effectsUnderFaults(t *testing.T, n, rounds int, seed uint64, promises strin
 	e := startEffects(t, promises, append([]string{"--mode", faultMix, "--seed", fmt.Sprint(seed)}, flags...)...)
 	e.grant(n, "--finish")
 	e.killEffector(rounds, rand.New(rand.NewPCG(seed, 1)))
-	e.settle(n, time.Minute)
+	e.settle(n, time.Minute+time.Duration(n)*20*time.Millisecond)
 	e.provider.await("no request is held", func() bool {
 		for _, c := range e.provider.counts() {
 			if c.Held > 0 {
@@ -289,25 +300,72 @@ func effectsUnderFaults(t *testing.T, n, rounds int, seed uint64, promises strin
 	t.Logf("%v; %d had an attempt that a kill cut off", states, cut)
 }
 
-// A late event that contradicts what ran opens a correction; nothing is sent again.
+// Every window has its effect once. A late event that contradicts what ran opens a
+// correction; nothing is sent again.
 func TestALateEventCorrectsAndSendsNothing(t *testing.T) {
 	e := startEffects(t, idempotent+queryable)
-	e.grant(1)
+	e.grant(20)
 	event := func(id, user string, n int, at time.Duration) string {
 		return fmt.Sprintf(`{"id":%q,"user":%q,"n":%d,"at":%d}`+"\n", id, user, n, grantsBegin+at.Milliseconds())
 	}
 	e.send(event("later", "user-1", 1, 5*time.Minute))
-	e.settle(1, 30*time.Second)
-	e.send(event("late", "user-0", 50, time.Second))
-	e.provider.await("the correction is open", func() bool {
-		for _, history := range e.histories() {
-			if history[len(history)-1].State == effect.CompensationRequired {
-				return true
-			}
-		}
-		return false
-	})
-	if states := e.judge(1); states[effect.CompensationRequired] != 1 {
+	e.settle(20, 30*time.Second)
+	if states := e.judge(20); states[effect.Acked] != 20 {
 		t.Errorf("%v", states)
 	}
+	e.send(event("late", "user-0", 50, time.Second))
+	e.provider.await("the correction is open", func() bool { return e.states()[effect.CompensationRequired] == 1 })
+	e.judge(20)
+	if n := e.provider.requests(); n != 20 {
+		t.Errorf("%d requests of 20 effects", n)
+	}
+}
+
+// The only proof that is left of a lost answer is the provider's receipt.
+func TestASignedReceiptSettlesALostAnswer(t *testing.T) {
+	secret := write(t, "secret", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX\n")
+	e := startEffects(t, unproven+"receipts: {secretFile: "+secret+"}\n",
+		"--no-idempotency", "--mode", "lose-answer", "--receipts-to", "EFFECTOR/receipts/grants/provider", "--receipts-secret-file", secret)
+	e.grant(10, "--finish")
+	e.provider.await("every effect is reconciled", func() bool { return e.states()[effect.Reconciled] == 10 })
+	e.judge(10)
+}
+
+// While a pause holds nothing reaches the provider; afterwards everything does, once.
+func TestNothingIsSentWhileAGateIsPaused(t *testing.T) {
+	e := startEffects(t, idempotent+queryable)
+	must(t, "gate", "pause", "grants", "--reason", "test", "--yes", "--server", e.url)
+	e.grant(50, "--finish")
+	e.provider.await("every effect is prepared", func() bool { return len(e.histories()) == 50 })
+	if n := len(e.provider.counts()); n != 0 {
+		t.Errorf("%d effects were sent", n)
+	}
+	must(t, "gate", "resume", "grants", "--reason", "test", "--yes", "--server", e.url)
+	e.provider.await("some are sent", func() bool { return len(e.provider.counts()) > 5 })
+	must(t, "gate", "pause", "grants", "--reason", "test", "--yes", "--server", e.url)
+	before := e.provider.requests()
+	e.effector.kill() // and a new owner does not open it
+	e.effector.start()
+	e.effector.ready()
+	if after := e.provider.requests(); after != before {
+		t.Errorf("%d requests came behind the pause", after-before)
+	}
+	must(t, "gate", "resume", "grants", "--reason", "test", "--yes", "--server", e.url)
+	e.settle(50, 30*time.Second)
+	e.judge(50)
+}
+
+// An owner that stood still while another took over wakes up, and sends nothing that the
+// other one has sent.
+func TestAFrozenOwnerSendsNothingAgain(t *testing.T) {
+	e := startEffects(t, unproven, "--no-idempotency", "--mode", "delay:100ms")
+	e.grant(100, "--finish")
+	e.provider.await("some are sent", func() bool { return len(e.provider.counts()) > 10 })
+	e.effector.signal(syscall.SIGSTOP)
+	second := e.service("effector", "effector-2", e.effectorFlags("127.0.0.1:0")...)
+	second.start()
+	second.says("effector: owning")
+	e.effector.signal(syscall.SIGCONT)
+	e.settle(100, time.Minute)
+	e.judge(100)
 }

@@ -51,6 +51,21 @@ func (p *provider) counts() map[string]providersim.Count {
 	return counts
 }
 
+// requests answers how many requests have come since the start.
+func (p *provider) requests() int {
+	p.t.Helper()
+	response, err := http.Get(p.url + "/v1/control")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var state providersim.State
+	if err := json.NewDecoder(response.Body).Decode(&state); err != nil {
+		p.t.Fatal(err)
+	}
+	return state.Requests
+}
+
 // control changes how the simulator behaves.
 func (p *provider) control(method, path, body string) {
 	p.t.Helper()

@@ -118,6 +118,7 @@ type ruled struct {
 	provider *provider
 	job      *policy.StreamTimePolicy // the canonical generation
 	rule     *effectrule.Rule
+	active   effectlog.Activate
 }
 
 func (p *ruled) sessions() bool { return p.job.Window.Kind == policy.Session }
@@ -187,7 +188,7 @@ func (l *library) rule(active effectlog.ActiveState, state *effectlog.State, kno
 		return nil, fmt.Errorf("%s is canonical and not applied; apply its document again", policy.PolicyGeneration(p.Job, alias.Canonical))
 	}
 	if known != nil {
-		if same := known.types[active.EffectType]; same != nil && same.policy == p && same.job == job && same.provider.doc == a {
+		if same := known.types[active.EffectType]; same != nil && same.active == active.Activate && same.job.Generation == job.Generation {
 			return same, nil
 		}
 	}
@@ -199,7 +200,7 @@ func (l *library) rule(active effectlog.ActiveState, state *effectlog.State, kno
 	if len(findings) > 0 {
 		return nil, fmt.Errorf("policy %s: %s", active.Policy, findings[0])
 	}
-	return &ruled{policy: p, provider: provider, job: job, rule: rule}, nil
+	return &ruled{policy: p, provider: provider, job: job, rule: rule, active: active.Activate}, nil
 }
 
 // unversioned answers the name of "<name>@<version>".

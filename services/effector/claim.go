@@ -47,6 +47,15 @@ func (o *owner) close() {
 		o.log.Close()
 	}
 	o.writer.Abort()
+	o.inflight.over.Store(true)
+	o.releaseSends()
+}
+
+// releaseSends gives up the context of attempts once there are none and will be none.
+func (o *owner) releaseSends() {
+	if o.inflight.over.Load() && o.inflight.n.Load() == 0 {
+		o.cancelSends()
+	}
 }
 
 // recoverView folds the journal up to the claim, and inspects the dispatch file.
@@ -198,8 +207,8 @@ func (o *owner) inspect(ctx context.Context, head journal.Head) error {
 // loseOpen settles what the claim found: attempts that somebody else made are of unknown
 // outcome, and so are effects with an attempt that only the dispatch file knows.
 func (o *owner) loseOpen(ctx context.Context, d *draft) error {
-	for key, w := range o.watch {
-		if w.state != effect.Dispatching {
+	for _, key := range sortedKeys(o.watch) {
+		if o.watch[key].state != effect.Dispatching {
 			continue
 		}
 		if d.full() {
@@ -222,7 +231,8 @@ func (o *owner) loseOpen(ctx context.Context, d *draft) error {
 			}
 		}
 	}
-	for key, e := range o.lost {
+	for _, key := range sortedKeys(o.lost) {
+		e := o.lost[key]
 		if d.full() {
 			return nil
 		}

@@ -23,7 +23,7 @@ func halts(err error) bool {
 	}
 	for _, fatal := range []error{
 		journal.ErrIdentity, journal.ErrChain, journal.ErrBatch,
-		checkpoint.ErrForeign, checkpoint.ErrNewer, checkpoint.ErrDamaged, checkpoint.ErrOlder,
+		checkpoint.ErrForeign, checkpoint.ErrNewer,
 	} {
 		if errors.Is(err, fatal) {
 			return true

@@ -111,7 +111,14 @@ func (o *owner) candidates() (keys []effect.EffectKey, err error) {
 	}
 	now := o.time.now()
 	for key, w := range o.watch {
-		if w.resend {
+		if !w.resend {
+			continue
+		}
+		r, err := o.view.effect(key)
+		if err != nil {
+			return nil, err
+		}
+		if o.closed(r) == "" {
 			keys = append(keys, key)
 		}
 	}
@@ -362,15 +369,16 @@ func (o *owner) launch(op *opened) {
 			return !flight.over.Load() && ledger.MaySend(&a, instants.now(), instants.wall())
 		},
 	}
-	u, sending := o.u, o.sending
+	u, sending, release := o.u, o.sending, o.releaseSends
 	u.sends.Go(func() {
 		answer := op.via.client.Send(sending, call)
 		op.permit.End(answer.Class, answer.RetryAfter)
-		flight.n.Add(-1)
-		if failpoint.Hit("effector/response") != nil {
-			return // the answer is lost on its way
+		if failpoint.Hit("effector/response") == nil { // else the answer is lost on its way
+			u.answers.put(answered{key: r.Key, epoch: a.Epoch, attempt: a.N, answer: answer})
 		}
-		u.answers.put(answered{key: r.Key, epoch: a.Epoch, attempt: a.N, answer: answer})
+		flight.n.Add(-1)
+		poke(u.answers.wake) // who drains looks whether this was the last one
+		release()
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // draftBytes is when a draft takes in no more: what is left waits for the next commit.
-const draftBytes = 384 << 10
+const draftBytes = 256 << 10
 
 // draft is a commit in the making. It sees the view as it stands and what it decided
 // itself; dropping it leaves no trace, so that it can be made again behind a record that

@@ -39,7 +39,8 @@ type feed struct {
 	stop       context.CancelFunc
 	done       chan struct{}
 
-	mode  walk
+	kind  walk   // of the walk with which it began
+	mode  walk   // none once that is over
 	next  uint64 // behind the last batch that was judged whole
 	wdata envelope.EventTime
 }
@@ -59,8 +60,9 @@ type arrival struct {
 
 // incoming is a revision with its place in the stream.
 type incoming struct {
-	rev *revision.Revision
-	seq uint64
+	rev      *revision.Revision
+	seq      uint64
+	switched bool // it was accepted before its generation became canonical
 }
 
 // run reads until ctx ends or fails; what it reads goes to out.
@@ -81,7 +83,7 @@ func (f *feed) run(ctx context.Context, js jetstream.JetStream, v *view, session
 
 func (f *feed) read(ctx context.Context, js jetstream.JetStream, v *view, sessions bool, out chan<- *arrival) error {
 	stream := subject.RevisionsStream(f.part.stream)
-	if f.mode != walkNone {
+	if f.kind != walkNone {
 		if err := f.survey(ctx, js, v); err != nil {
 			return err
 		}
@@ -128,7 +130,7 @@ func (f *feed) arrive(b *journal.Batch, v *view, sessions bool) (*arrival, error
 		if err != nil {
 			return nil, err
 		}
-		a.in = append(a.in, incoming{rev: r, seq: m.Seq})
+		a.in = append(a.in, incoming{rev: r, seq: m.Seq, switched: f.kind == walkSwitch && b.FenceSeq <= f.target})
 	}
 	if b.FenceSeq <= f.target {
 		var err error

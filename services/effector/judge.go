@@ -1,7 +1,10 @@
 package effector
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/ledger"
 	"github.com/tidemark-mesh/tidemark/internal/effectrule"
@@ -24,6 +27,8 @@ type wait struct {
 	seq   uint64 // of the revision
 	batch uint64 // of the first message of its batch
 	end   envelope.EventTime
+
+	switched bool // like the revision's
 }
 
 // judgePending lets the active policies judge the batches that arrived, in order. A batch
@@ -124,7 +129,7 @@ func (o *owner) judgeAs(d *draft, p *ruled, f *feed, in incoming, batch uint64, 
 	at := waitKey{effectType: p.policy.EffectType, projection: in.rev.ProjectionID}
 	switch why {
 	case ledger.ProvenanceUnmet:
-		w := wait{feed: f, seq: in.seq, batch: batch, end: in.rev.Window.End}
+		w := wait{feed: f, seq: in.seq, batch: batch, end: in.rev.Window.End, switched: in.switched}
 		d.waits[at] = w
 		delete(d.waited, at)
 		d.then(func() { o.waits[at] = w })
@@ -133,7 +138,7 @@ func (o *owner) judgeAs(d *draft, p *ruled, f *feed, in incoming, batch uint64, 
 		o.alarm("%s: effect type %s, revision at sequence %d: %s", o.u.part, p.policy.EffectType, in.seq, why.Why())
 		o.u.metrics.refused(why)
 	}
-	if !d.waited[at] {
+	if !d.waited[at] && max(o.waits[at].seq, d.waits[at].seq) <= in.seq {
 		d.waited[at] = true
 		delete(d.waits, at)
 		d.then(func() { delete(o.waits, at) })
@@ -157,7 +162,7 @@ func (o *owner) judgement(d *draft, p *ruled, f *feed, in incoming, key effect.E
 		Canonical:  rev.PolicyGeneration == p.job.PolicyGeneration() && p.job.Generation == f.generation,
 		Provenance: p.policy.RequireProvenance != policy.ProvenanceData || max(rev.Watermark.Data, f.wdata) >= rev.Window.End,
 		Live:       rev.Origin == envelope.OriginLive,
-		Switched:   f.mode == walkSwitch && r == nil,
+		Switched:   in.switched && r == nil,
 		Request:    effect.Request{Policy: p.policy.Ref()},
 		Adapter:    p.provider.caps,
 	}
@@ -188,7 +193,11 @@ func (o *owner) judgement(d *draft, p *ruled, f *feed, in incoming, key effect.E
 
 // judgeWaiting judges revisions whose provenance is met by now.
 func (o *owner) judgeWaiting(ctx context.Context, d *draft) error {
-	for at, w := range o.waits {
+	list := slices.SortedFunc(maps.Keys(o.waits), func(a, b waitKey) int {
+		return cmp.Or(cmp.Compare(o.waits[a].seq, o.waits[b].seq), cmp.Compare(a.effectType, b.effectType))
+	})
+	for _, at := range list {
+		w := o.waits[at]
 		if d.waited[at] || w.feed.wdata < w.end || o.feeds[w.feed.job] != w.feed {
 			continue
 		}
@@ -206,6 +215,7 @@ func (o *owner) judgeWaiting(ctx context.Context, d *draft) error {
 		if err != nil {
 			return err
 		}
+		in.switched = w.switched
 		if err := o.judge(ctx, d, p, w.feed, in, w.batch); err != nil {
 			return err
 		}

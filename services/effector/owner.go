@@ -51,6 +51,7 @@ type owner struct {
 	scanned effect.EffectKey // how far PREPARED effects were looked through
 	look    bool             // something changed that may let an effect go
 
+	bookAt      time.Time
 	walked      bool // a walk is over, and its survey not forgotten
 	commitAt    time.Time
 	inflight    *inflight
@@ -65,6 +66,7 @@ var errClocks = errors.New("the wall clock and the monotonic clock parted: the m
 const (
 	cursorEvery = time.Second            // a COMMIT that only says how far revisions were read
 	lookEvery   = 200 * time.Millisecond // for effects that wait for a token
+	bookAgain   = 5 * time.Second        // active versions that could not be used are tried again
 	pendingMost = 16                     // batches taken in and not judged
 )
 
@@ -134,6 +136,9 @@ func (o *owner) wait(ctx, work context.Context, lost, yield <-chan struct{}) err
 	case <-o.u.changed:
 		return o.refresh(work)
 	case <-timer.C():
+		if len(o.book.problems) > 0 && o.u.clock.Since(o.bookAt) >= bookAgain {
+			return o.refresh(work) // a secret's file may be there by now
+		}
 	case <-o.writer.Ended():
 		return o.writer.Err()
 	case <-ctx.Done():
@@ -350,10 +355,6 @@ func (o *owner) refused(ctx context.Context, err error) (again bool, _ error) {
 func (o *owner) cursors(d *draft) (list []revision.InputPosition) {
 	for _, f := range o.feeds {
 		next := max(f.next, d.next[f])
-		mode := f.mode
-		if next > f.target {
-			mode = walkNone
-		}
 		// Revisions that wait for their provenance are in no record: they are read again.
 		for key, w := range o.waits {
 			if w.feed == f && !d.waited[key] {
@@ -364,6 +365,10 @@ func (o *owner) cursors(d *draft) (list []revision.InputPosition) {
 			if w.feed == f {
 				next = min(next, w.batch)
 			}
+		}
+		mode := f.kind
+		if next > f.target {
+			mode = walkNone
 		}
 		list = append(list, revision.InputPosition{Stream: f.fence(), Created: f.created, Seq: next, Index: uint32(mode)})
 	}
@@ -377,6 +382,7 @@ func (o *owner) refresh(ctx context.Context) error {
 	o.library = o.u.documents()
 	o.book = o.library.open(o.view.state(), o.book, o.u.providers)
 	o.u.troubled(o.book.problems)
+	o.bookAt = o.u.clock.Now()
 	o.resume()
 	o.look = true
 	for job, f := range o.feeds {
@@ -418,9 +424,10 @@ func (o *owner) follow(ctx context.Context, job string) error {
 	if f.target, err = journal.LastSeq(ctx, o.u.js, stream, f.fence()); err != nil {
 		return err
 	}
-	if f.mode == walkNone || f.target < f.from {
-		f.mode, f.target = walkNone, 0
+	if f.kind == walkNone || f.target < f.from {
+		f.kind, f.target = walkNone, 0
 	}
+	f.mode = f.kind
 	f.next, f.wdata = f.from, revision.NewCommit().Wdata
 	if old != nil {
 		o.drop(old)
@@ -438,17 +445,17 @@ func (o *owner) follow(ctx context.Context, job string) error {
 // start decides where a feed begins: where the last COMMIT says, unless a CONTROL behind
 // it made the generation, its alias or a policy another one.
 func (f *feed) start(at place) {
-	f.mode = walkAnew
+	f.kind = walkAnew
 	if at.Commit == nil {
 		return
 	}
 	for _, p := range at.Commit.Inputs {
 		switch {
 		case p.Stream == f.fence() && f.basis < at.CommitAt:
-			f.from, f.created, f.mode = p.Seq, p.Created, walk(p.Index)
+			f.from, f.created, f.kind = p.Seq, p.Created, walk(p.Index)
 			return
 		case p.Stream != f.fence() && strings.HasPrefix(p.Stream, f.part.jobPrefix(f.job)):
-			f.mode = walkSwitch
+			f.kind = walkSwitch
 		}
 	}
 }

@@ -3,6 +3,7 @@ package effector
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,6 +56,11 @@ func (o *owner) noticed(r *effect.Record) {
 	}
 }
 
+// sortedKeys answers the keys of a map in order.
+func sortedKeys[V any](m map[effect.EffectKey]V) []effect.EffectKey {
+	return slices.SortedFunc(maps.Keys(m), func(a, b effect.EffectKey) int { return bytes.Compare(a[:], b[:]) })
+}
+
 // capabilities answers what the adapter of an effect's request declares; false where its
 // document is not applied.
 func (o *owner) capabilities(r *effect.Record) (ledger.Adapter, bool) {
@@ -71,18 +77,15 @@ func (o *owner) capabilities(r *effect.Record) (ledger.Adapter, bool) {
 // sweep looks at what is overdue: attempts that nobody answers any more, and unknown
 // outcomes about which something may be done.
 func (o *owner) sweep(_ context.Context, d *draft) error {
-	var due []effect.EffectKey
-	for key, w := range o.watch {
-		if w.due <= d.now {
-			due = append(due, key)
+	for _, key := range sortedKeys(o.watch) {
+		w := o.watch[key]
+		if w.due > d.now {
+			continue
 		}
-	}
-	slices.SortFunc(due, func(a, b effect.EffectKey) int { return bytes.Compare(a[:], b[:]) })
-	for _, key := range due {
 		if d.full() {
 			return nil
 		}
-		if err := o.sweepOne(d, key, o.watch[key]); err != nil {
+		if err := o.sweepOne(d, key, w); err != nil {
 			return err
 		}
 	}

@@ -10,12 +10,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"github.com/tidemark-mesh/tidemark/internal/checkpoint"
 	"github.com/tidemark-mesh/tidemark/internal/clock"
 	"github.com/tidemark-mesh/tidemark/internal/dispatchfile"
 	"github.com/tidemark-mesh/tidemark/internal/failpoint"
 	"github.com/tidemark-mesh/tidemark/internal/heartbeat"
 	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/leases"
+	"github.com/tidemark-mesh/tidemark/pkg/effect"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
 )
 
@@ -136,7 +138,10 @@ func (u *unit) cycle(ctx context.Context) (err error) {
 // ends it.
 func (u *unit) own(ctx context.Context, lost, yield <-chan struct{}) (err error) {
 	file, err := dispatchfile.Open(u.part.dispatchFile(u.dir))
-	if err != nil {
+	switch {
+	case errors.Is(err, checkpoint.ErrDamaged), errors.Is(err, checkpoint.ErrOlder):
+		return damagef("dispatch file: %v", err) // unlike a view it cannot be made anew
+	case err != nil:
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
@@ -238,7 +243,7 @@ func (u *unit) troubled(problems []string) {
 func (u *unit) observe(o *owner) {
 	w, now := watching{open: int(o.inflight.n.Load())}, o.time.now()
 	for _, each := range o.watch {
-		if each.state != "UNKNOWN" {
+		if each.state != effect.Unknown {
 			continue
 		}
 		w.unknown++

@@ -133,8 +133,6 @@ Exit status 6 if an effect of unknown outcome is among them.`,
 				return err
 			}
 			return c.withEffects(cmd.Context(), args[0], func(ctx context.Context, ops *effectops.Ops) error {
-				ctx, cancel := c.deadline(ctx)
-				defer cancel()
 				items, err := ops.List(ctx, filter.Filter)
 				if err != nil {
 					return err
@@ -172,8 +170,6 @@ answers. EFFECT is an effectKey or its first 8 digits or more.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withEffects(cmd.Context(), args[0], func(ctx context.Context, ops *effectops.Ops) error {
-				ctx, cancel := c.deadline(ctx)
-				defer cancel()
 				items, err := named(ctx, ops, args[0], args[1:])
 				if err != nil {
 					return err

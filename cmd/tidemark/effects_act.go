@@ -212,7 +212,7 @@ func (c *cli) effectsAct(ctx context.Context, a *effectAct, args []string, check
 		return err
 	}
 	return c.withEffects(ctx, stream, func(ctx context.Context, ops *effectops.Ops) error {
-		items, err := c.chosen(ctx, ops, a, stream, keys)
+		items, err := a.chosen(ctx, ops, stream, keys)
 		if err != nil {
 			return err
 		}
@@ -229,9 +229,7 @@ func (c *cli) effectsAct(ctx context.Context, a *effectAct, args []string, check
 	})
 }
 
-func (c *cli) chosen(ctx context.Context, ops *effectops.Ops, a *effectAct, stream string, keys []string) ([]effectops.Item, error) {
-	ctx, cancel := c.deadline(ctx)
-	defer cancel()
+func (a *effectAct) chosen(ctx context.Context, ops *effectops.Ops, stream string, keys []string) ([]effectops.Item, error) {
 	if len(keys) > 0 {
 		return named(ctx, ops, stream, keys)
 	}

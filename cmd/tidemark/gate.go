@@ -159,8 +159,6 @@ func (c *cli) gateStatusCmd() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withEffects(cmd.Context(), args[0], func(ctx context.Context, ops *effectops.Ops) error {
-				ctx, cancel := c.deadline(ctx)
-				defer cancel()
 				status, err := ops.Status(ctx)
 				if err != nil {
 					return err

@@ -2,7 +2,10 @@ package effectops
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
+	"sync"
 	"time"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/effectlog"
@@ -67,6 +70,22 @@ func (o *Ops) ledger(ctx context.Context, pp int, upTo uint64, each func(held) e
 		return err
 	})
 	return l, err
+}
+
+// ledgers folds the journals of all key partitions, a few at a time.
+func (o *Ops) ledgers(ctx context.Context) ([]*ledgerOf, error) {
+	folds, errs := make([]*ledgerOf, o.partitions), make([]error, o.partitions)
+	var all sync.WaitGroup
+	free := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for pp := range o.partitions {
+		all.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			folds[pp], errs[pp] = o.ledger(ctx, pp, 0, nil)
+		})
+	}
+	all.Wait()
+	return folds, errors.Join(errs...)
 }
 
 // take folds one message in and verifies it: the chain over COMMITs, the order of steps

@@ -14,12 +14,12 @@ import (
 
 // List answers the effects that f takes, by window, business key and effectKey.
 func (o *Ops) List(ctx context.Context, f Filter) ([]Item, error) {
+	folds, err := o.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var items []Item
-	for pp := range o.partitions {
-		l, err := o.ledger(ctx, pp, 0, nil)
-		if err != nil {
-			return nil, err
-		}
+	for _, l := range folds {
 		for _, item := range l.effects {
 			if f.Takes(item.Record) {
 				items = append(items, item)

@@ -286,6 +286,14 @@ func (o *owner) answers() [][]byte {
 	if c := a.Command; c.Act == effectlog.ActRecover {
 		done.Note = "nothing was lost"
 	} else {
+		if _, known := o.l.effects[a.Key()]; !known {
+			done.Refusal = string(ledger.NoEffect)
+			data, err := done.Encode()
+			if err != nil {
+				o.t.Error(err)
+			}
+			return [][]byte{data}
+		}
 		var event ledger.Event
 		switch c.Act {
 		case effectlog.ActApprove:

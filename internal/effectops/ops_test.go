@@ -106,6 +106,59 @@ func TestJobAnswersEachItem(t *testing.T) {
 	}
 }
 
+func TestJobOfSeveralStepsAnswersEveryItemInOrder(t *testing.T) {
+	ops := shop(t, 1)
+	begin(t, ops)
+	o := own(t, ops, 0)
+	o.prepare(reward{n: 1, effectType: "issue-reward", sendWithin: time.Second})
+	targets := make([]Target, jobChunk+2)
+	for i := range targets {
+		targets[i].Key = effect.EffectKey{1, byte(i)} // of no effect, but for the last
+	}
+	targets[len(targets)-1] = Targets(list(t, ops, Filter{}))[0]
+	results := run(t, ops, Order{Act: effectlog.ActHold, Wait: time.Minute}, targets)
+	for i, r := range results {
+		want := ResultRefused
+		if i == len(targets)-1 {
+			want = ResultDone
+		}
+		if r.Result != want || r.Key != targets[i].Key.String() || i > 0 && r.Sequence <= results[i-1].Sequence {
+			t.Fatalf("item %d: %+v", i, r)
+		}
+	}
+	if len(results) != len(targets) {
+		t.Fatalf("%d results of %d", len(results), len(targets))
+	}
+}
+
+// An append whose answer was lost may leave two copies; the owner answers the first.
+func TestAnswerToTheFirstCopyOfACommandCounts(t *testing.T) {
+	s := &step{order: &Order{Act: effectlog.ActHold}, results: make([]Result, 1), open: map[string]int{"job-00000-0": 0}}
+	command := s.command(0, Target{Key: effect.EffectKey{1}}, effectlog.Stamp{ID: "job-00000-0", Basis: 5, Who: "ada", Reason: "drill", At: 1})
+	data, err := command.Encode()
+	must(t, err)
+	entry, err := journal.EncodeEntry(&journal.Entry{Control: data})
+	must(t, err)
+	must(t, s.hear(journal.Msg{Seq: 13, Data: entry}))
+	must(t, s.hear(journal.Msg{Seq: 21, Data: entry}))
+	answer := func(seq uint64) []byte {
+		data, err := (&effectlog.Done{Sequence: seq, Key: effect.EffectKey{1}, Refusal: "not-held"}).Encode()
+		must(t, err)
+		c := revision.NewCommit()
+		entry, err := journal.EncodeEntry(&journal.Entry{Records: [][]byte{data}, Commit: &c})
+		must(t, err)
+		return entry
+	}
+	must(t, s.hear(journal.Msg{Seq: 22, Data: answer(21)}))
+	if len(s.open) != 1 {
+		t.Fatalf("%+v", s.results[0])
+	}
+	must(t, s.hear(journal.Msg{Seq: 23, Data: answer(13)}))
+	if r := s.results[0]; len(s.open) != 0 || r.Sequence != 13 || r.Result != ResultRefused || r.Refusal != ledger.NotHeld {
+		t.Fatalf("%+v", r)
+	}
+}
+
 // A command is in the journal whether or not somebody is there to answer it.
 func TestCommandWaitsForAnOwner(t *testing.T) {
 	ops := shop(t, 1)

@@ -25,12 +25,12 @@ type Status struct {
 
 // Status answers the status of every key partition.
 func (o *Ops) Status(ctx context.Context) ([]Status, error) {
+	folds, err := o.ledgers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]Status, o.partitions)
-	for pp := range all {
-		l, err := o.ledger(ctx, pp, 0, nil)
-		if err != nil {
-			return nil, err
-		}
+	for pp, l := range folds {
 		s := Status{
 			Partition: pp, Sequence: l.last, Begun: l.state.Begun(), Unreadable: l.state.Unreadable(),
 			Gates: l.state.Gates(), Active: l.state.Actives(), Aliases: l.state.Aliases(), Asked: len(l.state.Asked()),

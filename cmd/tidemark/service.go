@@ -63,8 +63,12 @@ func (c *cli) serviceCmd(name, short string) *cobra.Command {
 			})
 		},
 	}
+	holds := "checkpoints; losing it costs time, never facts"
+	if name == "effector" {
+		holds = "dispatch files: what this machine may have sent; keep it, and never copy it"
+	}
 	f := cmd.Flags()
-	f.StringVar(&data, "data", "./tidemark-"+name, "data directory (checkpoints; losing it costs time, never facts)")
+	f.StringVar(&data, "data", "./tidemark-"+name, "data directory ("+holds+")")
 	f.StringVar(&address, "http", "127.0.0.1:0", "address of the HTTP API, health and metrics")
 	f.StringVar(&tokenFile, "http-token-file", "", "file with the bearer token that /v1/ asks for")
 	f.BoolVar(&anonymous, "http-anonymous", false, "listen beyond loopback without a token (closed networks only)")

@@ -23,6 +23,7 @@ func (Compensated) actor() effect.Actor { return effect.Effector }
 type CompensatedOutside struct {
 	Who    string
 	Reason string
+	Linked *effect.Record // of the open correction, if there is one
 }
 
 func (CompensatedOutside) actor() effect.Actor { return effect.Operator }
@@ -31,20 +32,35 @@ func (CompensatedOutside) actor() effect.Actor { return effect.Operator }
 type Waive struct {
 	Who    string
 	Reason string
+	Linked *effect.Record // of the open correction, if there is one
 }
 
 func (Waive) actor() effect.Actor { return effect.Operator }
 
 var correcting = []Transition{
+	rule("link-prepared", none, effect.Prepared, byEffector, unlocked, linkable, link),
 	rule("link", none, effect.Held, byEffector, nil, linkable, link),
 }
 
 var compensating = []Transition{
 	rule("compensate", corrected, effect.Compensated, byEffector, nil, compensable, compensate),
 	rule("compensate-outside", corrected, effect.Compensated, byOperator, nil,
-		func(_ *change, e CompensatedOutside) Refusal { return person(e.Who, e.Reason) }, compensateOutside),
+		func(_ *change, e CompensatedOutside) Refusal { return closes(e.Who, e.Reason, e.Linked) }, compensateOutside),
 	rule("waive", corrected, effect.Waived, byOperator, nil,
-		func(_ *change, e Waive) Refusal { return person(e.Who, e.Reason) }, waive),
+		func(_ *change, e Waive) Refusal { return closes(e.Who, e.Reason, e.Linked) }, waive),
+}
+
+// unlocked tells whether a linked effect needs no approval: one that undoes always does.
+func unlocked(_ *change, e Correct) bool {
+	return e.Mode == effect.Adjust && e.Judgement.lock() == ""
+}
+
+// closes guards a person's word on a correction: what its linked effect did is known first.
+func closes(who, reason string, l *effect.Record) Refusal {
+	if l != nil && !NeverSent(l) && l.State != effect.Rejected {
+		return LinkedSent
+	}
+	return person(who, reason)
 }
 
 func linkable(_ *change, e Correct) Refusal {
@@ -63,7 +79,9 @@ func link(c *change, e Correct) {
 	c.next.Key = CorrectionKey(e.Mode, e.Of.Key, e.Of.Corrections)
 	c.next.Identity = e.Of.Identity
 	c.next.Correction = &effect.Correction{Of: e.Of.Key, Number: e.Of.Corrections, Mode: e.Mode, Makes: e.Makes}
-	c.next.Airlock = LockLinked
+	if c.next.Airlock = e.Judgement.lock(); e.Mode == effect.Compensate {
+		c.next.Airlock = LockLinked
+	}
 	bind(c.next, &e.Judgement)
 }
 

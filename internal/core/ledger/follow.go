@@ -151,7 +151,7 @@ func brokenTrail(prev, next *effect.Record) string {
 		return "an older approval came back"
 	case prev.MergedInto != nil && !reflect.DeepEqual(prev.MergedInto, next.MergedInto):
 		return "mergedInto changed"
-	case !reflect.DeepEqual(prev.Correction, next.Correction) && prev.Step.N > 0:
+	case prev.Step.N > 0 && !sameCorrection(prev, next):
 		return "the correction that it carries out changed"
 	case prev.Covered != nil && (next.Covered == nil || union(*prev.Covered, *next.Covered) != *next.Covered):
 		return "the covered interval shrank"
@@ -159,6 +159,16 @@ func brokenTrail(prev, next *effect.Record) string {
 		return "a conflict is gone"
 	}
 	return ""
+}
+
+// sameCorrection tells whether next carries out what prev did. Until it may have been sent,
+// what it makes follows the newest revision.
+func sameCorrection(prev, next *effect.Record) bool {
+	a, b := prev.Correction, next.Correction
+	if a == nil || b == nil || !NeverSent(prev) || !NeverSent(next) {
+		return reflect.DeepEqual(a, b)
+	}
+	return a.Of == b.Of && a.Number == b.Number && a.Mode == b.Mode
 }
 
 // keepsAttempts tells whether every closed attempt of prev is in next as it was. Only the

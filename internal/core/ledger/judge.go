@@ -40,6 +40,7 @@ type Judge struct {
 	Covered   *revision.Window
 	Judgement Judgement
 	Linked    *effect.Record // the effect that carries out the open correction, if there is one
+	Makes     effect.Desire  // linked effects: what stands outside of the other once this one ran
 }
 
 func (Judge) actor() effect.Actor { return effect.Effector }
@@ -60,6 +61,7 @@ var judging = []Transition{
 	rule("rejudge-settled", settled, effect.None, byEffector, nil, rejudgeable, noteJudged),
 	rule("right-again-acked", corrected, effect.Acked, byEffector, rightAgain(effect.Acked), closable, noteJudged),
 	rule("right-again-reconciled", corrected, effect.Reconciled, byEffector, rightAgain(effect.Reconciled), closable, noteJudged),
+	rule("right-again-compensated", corrected, effect.Compensated, byEffector, rightAgain(effect.Compensated), closable, noteJudged),
 	rule("rejudge-correction", corrected, effect.None, byEffector, nil, rejudgeable, noteJudged),
 }
 
@@ -88,6 +90,9 @@ func desire(r *effect.Record, j *Judgement) effect.Desire {
 	}
 	return effect.Desire{Holds: true, Digest: PayloadDigest(r.Identity.EffectType, &q)}
 }
+
+// Wants answers what should be outside of r by j, in the terms of its Net and Latest.
+func Wants(r *effect.Record, j *Judgement) effect.Desire { return desire(r, j) }
 
 // made answers what the record's own request brings about.
 func made(r *effect.Record) effect.Desire {
@@ -221,7 +226,18 @@ func rebindable(c *change, e Judge) Refusal {
 }
 
 // rebind moves the revision and leaves the bytes and approvals as they are.
-func rebind(c *change, e Judge) { bind(c.next, &e.Judgement) }
+func rebind(c *change, e Judge) {
+	bind(c.next, &e.Judgement)
+	aim(c.next, e.Makes)
+}
+
+// aim says anew what a linked effect makes: it was never sent.
+func aim(r *effect.Record, makes effect.Desire) {
+	if r.Correction != nil {
+		r.Correction = copied(r.Correction)
+		r.Correction.Makes = makes
+	}
+}
 
 func preparable(c *change, e Judge) Refusal {
 	if !NeverSent(c.r) {
@@ -240,6 +256,7 @@ func prepareAgain(c *change, e Judge) {
 	c.next.Airlock = lockOf(c.r, &e.Judgement)
 	before := c.r.Request.PayloadDigest
 	bind(c.next, &e.Judgement)
+	aim(c.next, e.Makes)
 	if c.next.Approval != nil && (c.r.State == effect.Voided || c.next.Request.PayloadDigest != before) {
 		c.next.Approval.Void = true
 	}
@@ -291,9 +308,19 @@ func openCorrection(c *change, e Judge) {
 	c.next.Corrections++
 }
 
-func rightAgain(was effect.State) func(*change, Judge) bool {
+// rightAgain is asked of a correction that j takes back: the effect goes to where it was
+// before. While the linked effect may have run, the judgement is only noted: what comes of
+// it is known when that is settled.
+func rightAgain(to effect.State) func(*change, Judge) bool {
 	return func(c *change, e Judge) bool {
-		return c.r.Settled == was && c.r.Net != nil && desire(c.r, &e.Judgement) == *c.r.Net
+		r, l := c.r, e.Linked
+		if r.Net == nil || desire(r, &e.Judgement) != *r.Net || l != nil && carriesOut(l, r) && !NeverSent(l) {
+			return false
+		}
+		if r.Request == nil || *r.Net != made(r) {
+			return to == effect.Compensated
+		}
+		return to == r.Settled
 	}
 }
 
@@ -301,13 +328,8 @@ func closable(c *change, e Judge) Refusal {
 	if why := current(c, e); why != "" {
 		return why
 	}
-	switch l := e.Linked; {
-	case *c.r.Net != made(c.r):
-		return CompensatedOnce
-	case l != nil && !carriesOut(l, c.r):
+	if e.Linked != nil && !carriesOut(e.Linked, c.r) {
 		return LinkOfAnother
-	case l != nil && !NeverSent(l):
-		return LinkedSent
 	}
 	return ""
 }

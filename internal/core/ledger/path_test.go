@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/tidemark-mesh/tidemark/internal/core/ledger"
@@ -294,13 +295,17 @@ func TestALinkedEffectCompensates(t *testing.T) {
 	}
 	refused(t, r, judge(judged(8, 0)), t0, ledger.NothingNew)
 
-	// The rule is true again: what stands outside is nothing, and only a person can help.
+	// The rule is true again, and false again: what stands outside is nothing.
 	r = must(t, r, judge(judged(9, 100)), t0)
 	if wantState(t, r, effect.CompensationRequired); r.Corrections != 2 {
 		t.Errorf("%d corrections, want 2", r.Corrections)
 	}
-	refused(t, r, judge(judged(10, 0)), t0, ledger.CompensatedOnce)
 	refused(t, r, ledger.Compensated{Linked: done}, t0, ledger.LinkOfAnother)
+	r = must(t, r, judge(judged(10, 0)), t0)
+	if wantState(t, r, effect.Compensated); *r.Link != l.Key {
+		t.Errorf("link %s", r.Link)
+	}
+	wantState(t, must(t, r, judge(judged(11, 50)), t0), effect.CompensationRequired)
 }
 
 func TestACorrectionIsNotClosedUnderALinkedEffectThatMayHaveRun(t *testing.T) {
@@ -309,10 +314,69 @@ func TestACorrectionIsNotClosedUnderALinkedEffectThatMayHaveRun(t *testing.T) {
 	l := linked(t, r, effect.Desire{})
 	right.Linked = l
 	wantState(t, must(t, r, right, t0), effect.Acked)
-	right.Linked = ranLinked(t, l)
-	refused(t, r, right, t0, ledger.LinkedSent)
+	ran := ranLinked(t, l)
+	right.Linked = ran
+	r = must(t, r, right, t0) // noted, so that it is known when the linked effect is settled
+	if wantState(t, r, effect.CompensationRequired); r.Latest.Revision.Revision != 8 {
+		t.Errorf("judged by revision %d", r.Latest.Revision.Revision)
+	}
 	right.Linked = in(t, effect.Prepared)
 	refused(t, r, right, t0, ledger.LinkOfAnother)
+	refused(t, r, ledger.Waive{Who: "ana", Reason: "small", Linked: ran}, t0, ledger.LinkedSent)
+	refused(t, r, ledger.CompensatedOutside{Who: "ana", Reason: "undone", Linked: ran}, t0, ledger.LinkedSent)
+	wantState(t, must(t, r, ledger.Waive{Who: "ana", Reason: "small", Linked: l}, t0), effect.Waived)
+
+	r = must(t, r, ledger.Compensated{Linked: ran}, t0)
+	if !ledger.IsContradicted(r) {
+		t.Error("what was judged while the linked effect ran is forgotten")
+	}
+	wantState(t, must(t, r, judge(judged(8, 100)), t0), effect.CompensationRequired)
+}
+
+// adjusting answers the linked effect that makes what stands outside of r worth so much.
+func adjusting(r *effect.Record, n uint64, delta, worth int, airlock string) (ledger.Judgement, effect.Desire) {
+	target, j := judged(n, worth), judged(n, delta)
+	j.Request, j.Airlock = points(ledger.CorrectionKey(effect.Adjust, r.Key, r.Corrections), delta), airlock
+	return j, ledger.Wants(r, &target)
+}
+
+func TestAnAdjustmentNeedsNoApprovalButWhereAnAirlockHoldsIt(t *testing.T) {
+	r := must(t, in(t, effect.Acked), judge(judged(6, 150)), t0)
+	j, makes := adjusting(r, 6, 50, 150, "")
+	wantState(t, must(t, nil, ledger.Correct{Of: r, Mode: effect.Adjust, Makes: makes, Judgement: j}, t0), effect.Prepared)
+	for _, lock := range []string{"amountAbove", ledger.LockOrigin} {
+		j.Airlock, j.Live = lock, lock != ledger.LockOrigin
+		held := must(t, nil, ledger.Correct{Of: r, Mode: effect.Adjust, Makes: makes, Judgement: j}, t0)
+		if wantState(t, held, effect.Held); held.Airlock != lock {
+			t.Errorf("held by %q, want %q", held.Airlock, lock)
+		}
+	}
+}
+
+func TestAnUnsentAdjustmentAimsAtTheNewestRevision(t *testing.T) {
+	r := must(t, in(t, effect.Acked), judge(judged(6, 150)), t0)
+	j, makes := adjusting(r, 6, 50, 150, "")
+	l := must(t, nil, ledger.Correct{Of: r, Mode: effect.Adjust, Makes: makes, Judgement: j}, t0)
+	before := *l.Correction
+
+	r = must(t, r, judge(judged(7, 200)), t0)
+	j, makes = adjusting(r, 7, 100, 200, "")
+	l2 := must(t, l, ledger.Judge{Judgement: j, Makes: makes}, t0)
+	if l2.Correction.Makes != r.Latest.Desire || *l.Correction != before {
+		t.Errorf("makes %+v, and the record before %+v", l2.Correction.Makes, l.Correction.Makes)
+	}
+	sent := must(t, l2, dispatch(j), t0)
+	later, target := adjusting(r, 8, 150, 250, "")
+	sent = must(t, sent, ledger.Judge{Judgement: later, Makes: target}, t0)
+	if sent.Correction.Makes != makes || !sent.CompensationPending {
+		t.Error("what may have been sent was aimed at another revision")
+	}
+	moved := *sent
+	moved.Correction = &effect.Correction{Of: before.Of, Number: 1, Mode: effect.Adjust, Makes: target}
+	moved.Step.N, moved.Step.From = sent.Step.N+1, sent.State
+	if err := ledger.Follow(sent, &moved); err == nil || !strings.Contains(err.Error(), "the correction that it carries out changed") {
+		t.Errorf("a record changes what a sent correction makes: %v", err)
+	}
 }
 
 func TestLinkedEffectsAreOfAnOpenCorrection(t *testing.T) {

@@ -99,7 +99,6 @@ const (
 	LinkOfAnother    Refusal = "link-of-another"
 	LinkNotApplied   Refusal = "link-not-applied"
 	LinkedSent       Refusal = "linked-effect-sent"
-	CompensatedOnce  Refusal = "compensated-before"
 	IntoItself       Refusal = "merged-into-itself"
 	CoveredAlready   Refusal = "covered-already"
 	NotASession      Refusal = "not-a-session"
@@ -196,7 +195,6 @@ var reasons = map[Refusal]string{
 	LinkOfAnother:    "the linked effect is of another effect or correction",
 	LinkNotApplied:   "the linked effect has not run",
 	LinkedSent:       "the linked effect may have run; settle it first",
-	CompensatedOnce:  "what stands outside is the work of a compensation; compensate or waive this correction",
 	IntoItself:       "an effect is not merged into itself",
 	CoveredAlready:   "the effect covers the interval already",
 	NotASession:      "only effects of sessions cover intervals",

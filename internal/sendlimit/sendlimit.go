@@ -201,6 +201,9 @@ func (p *Permit) end(class effect.Class, retryAfter time.Duration, made bool) {
 // count tells the breaker and the wait for the unreachable how an attempt ended.
 func (l *Limiter) count(class effect.Class, canary bool, now time.Duration) {
 	if class == effect.NotSent {
+		if l.idleTill > now {
+			return // of the same burst: it says nothing more than the others did
+		}
 		if l.unsent++; l.unsent >= unsentBefore {
 			l.idleTill = now + min(unsentFirst<<min(l.unsent-unsentBefore, 6), unsentMost)
 		}

@@ -143,6 +143,25 @@ func TestSendsWaitWhileAttemptsAreNotSentInARow(t *testing.T) {
 	b.take()
 }
 
+// Many attempts at once that were not sent, as behind one slow commit, are one reason to
+// wait and not many.
+func TestABurstThatWasNotSentIsWaitedForOnce(t *testing.T) {
+	b := newBench(t, wide)
+	for want := time.Second; want <= 4*time.Second; want *= 2 {
+		var burst []*Permit
+		for range 20 {
+			burst = append(burst, b.take())
+		}
+		for _, p := range burst {
+			p.End(effect.NotSent, 0)
+		}
+		if wait := b.refused(Unreachable); wait != want {
+			t.Fatalf("wait is %s; want %s", wait, want)
+		}
+		b.clock.Advance(want)
+	}
+}
+
 func TestThreeAmbiguousAnswersInARowOpenTheBreaker(t *testing.T) {
 	b := newBench(t, wide)
 	b.end(effect.Ambiguous, effect.Ambiguous, effect.Executed, effect.Ambiguous, effect.Ambiguous)

@@ -33,7 +33,8 @@ func lintPolicy(doc *policy.Document, docs, applied []policy.Document) []policy.
 	}
 	_, found := compile(doc, bs, job, a)
 	if undo := adapterOf(cmp.Or(p.Corrections.Adapter, p.Adapter), docs, applied); undo != nil {
-		found = append(found, lintCorrection(doc, undo)...)
+		_, more := compileCorrection(doc, job, a, undo)
+		found = append(found, more...)
 	}
 	return found
 }

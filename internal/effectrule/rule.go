@@ -41,10 +41,7 @@ func Compile(p *policy.EffectPolicy, bs *policy.BusinessStream, job *policy.Stre
 
 func compile(doc *policy.Document, bs *policy.BusinessStream, job *policy.StreamTimePolicy, a *policy.Adapter) (*Rule, []policy.Finding) {
 	p, f := doc.Effect, &findings{doc: doc}
-	r := &Rule{policy: p, job: job, results: map[string]*cel.Type{}, oldest: int64(p.Airlock.OlderThan)}
-	if r.oldest == 0 {
-		r.oldest = int64(job.AllowedLateness + policy.Day)
-	}
+	r := &Rule{policy: p, job: job, results: map[string]*cel.Type{}, oldest: oldest(p, job)}
 	all := revisionVariables(bs, job)
 	for _, spec := range job.Aggregates {
 		r.results[spec.Name] = all[prefix+spec.Name]

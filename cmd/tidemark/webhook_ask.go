@@ -127,6 +127,9 @@ func (c *cli) webhookListCmd() *cobra.Command {
 					d.ID, d.Key, string(d.State), strconv.Itoa(d.Attempts), moment(d.QueuedAt), moment(d.DeliveredAt), d.Problem,
 				}}
 			}
+			if len(rows) == limit {
+				c.note("these are the first %d; --limit shows more, --state and --projection choose", limit)
+			}
 			return c.list([]string{"WEBHOOK-ID", "KEY", "STATE", "ATTEMPTS", "QUEUED", "DELIVERED", "PROBLEM"}, rows)
 		},
 	}

@@ -110,15 +110,23 @@ func (s *Sender) Status(ctx context.Context) (*Status, error) {
 		st.Alerts = append(st.Alerts, "disabled: "+st.DisabledWhy+"; mend the receiver, then: tidemark webhook enable")
 	}
 	if n := st.Deliveries[StateFailed]; n > 0 {
-		st.Alerts = append(st.Alerts, fmt.Sprintf("%d deliveries FAILED; mend the receiver, then: tidemark webhook redeliver --failed", n))
+		st.Alerts = append(st.Alerts, count(n)+" FAILED; mend the receiver, then: tidemark webhook redeliver --failed")
 	}
 	if n := st.Deliveries[StateRefused]; n > 0 {
-		st.Alerts = append(st.Alerts, fmt.Sprintf("%d deliveries REFUSED by the receiver; tidemark webhook ls --state REFUSED tells why", n))
+		st.Alerts = append(st.Alerts, count(n)+" REFUSED by the receiver; tidemark webhook ls --state REFUSED tells why")
 	}
 	if st.Overdue > 0 {
-		st.Alerts = append(st.Alerts, fmt.Sprintf("%d deliveries without a receipt for longer than %s; ask the receiver, then: tidemark webhook redeliver --overdue", st.Overdue, time.Duration(e.Applied.Within)))
+		st.Alerts = append(st.Alerts, fmt.Sprintf("%s without a receipt for longer than %s; ask the receiver, then: tidemark webhook redeliver --overdue", count(st.Overdue), time.Duration(e.Applied.Within)))
 	}
 	return st, err
+}
+
+// count says how many deliveries.
+func count(n uint64) string {
+	if n == 1 {
+		return "1 delivery"
+	}
+	return strconv.FormatUint(n, 10) + " deliveries"
 }
 
 func (s *Sender) showStatus(w http.ResponseWriter, r *http.Request) {
@@ -188,14 +196,12 @@ func readOrder(w http.ResponseWriter, r *http.Request) (*Order, bool) {
 
 // audit keeps a decision before it is done.
 func (s *Sender) audit(ctx context.Context, verb string, o *Order, details map[string]any) error {
-	details["endpoint"], details["by"] = s.endpoint.Name, o.By
-	if s.cfg.Audit != nil {
-		if err := s.cfg.Audit(ctx, verb, o.Reason, details); err != nil {
-			return err
-		}
-	}
 	s.log.Info().Str("verb", verb).Str("by", o.By).Str("reason", o.Reason).Fields(details).Msg("an operator decided")
-	return nil
+	details["endpoint"], details["by"] = s.endpoint.Name, o.By
+	if s.cfg.Audit == nil {
+		return nil
+	}
+	return s.cfg.Audit(ctx, verb, o.Reason, details)
 }
 
 // order answers the handler of a verb about many deliveries: it chooses, and does fn to

@@ -110,9 +110,12 @@ func (s *Sender) overdueAt() (time.Time, bool) {
 	return d.DeliveredAt.Add(time.Duration(s.endpoint.Applied.Within)), true
 }
 
+// sayEvery is how often the log speaks of overdue deliveries at most.
+const sayEvery = time.Minute
+
 func (s *Sender) choresDue(now time.Time) bool {
 	at, ok := s.overdueAt()
-	return !now.Before(s.pruneAt) || ok && !now.Before(at)
+	return !now.Before(s.pruneAt) || ok && !now.Before(at) || s.unsaid > 0 && !now.Before(s.sayAt)
 }
 
 // chores marks deliveries that are overdue and forgets old ones.
@@ -132,8 +135,6 @@ func (s *Sender) chores(t *turn) error {
 }
 
 func (s *Sender) markOverdue(t *turn) error {
-	count := 0
-	var first *Delivery
 	for {
 		at, ok := s.overdueAt()
 		if !ok || t.now.Before(at) {
@@ -144,19 +145,23 @@ func (s *Sender) markOverdue(t *turn) error {
 		if err := t.put(d); err != nil {
 			return err
 		}
-		if count++; first == nil {
-			first = d
-		}
+		s.unsaid++
+		s.metrics.overdueTotal.Inc()
 	}
-	if count > 0 {
-		id := first.ID
-		t.after = append(t.after, func() {
-			s.metrics.overdueTotal.Add(float64(count))
-			s.log.Warn().Int("deliveries", count).Str("first", id).Stringer("within", time.Duration(s.endpoint.Applied.Within)).
-				Msg("the receiver has deliveries and does not say that it applied them; ask it, then: tidemark webhook redeliver --overdue")
-		})
+	if s.unsaid > 0 && !t.now.Before(s.sayAt) {
+		t.after = append(t.after, s.sayOverdue)
 	}
 	return nil
+}
+
+// sayOverdue logs what became overdue since it was logged last.
+func (s *Sender) sayOverdue() {
+	line := s.log.Warn().Int("deliveries", s.unsaid).Int("overdue", s.queue.overdue).Stringer("within", time.Duration(s.endpoint.Applied.Within))
+	if d := s.queue.oldestUnapplied(); d != nil {
+		line = line.Str("oldest", d.ID)
+	}
+	line.Msg("the receiver has deliveries and does not say that it applied them; ask it, then: tidemark webhook redeliver --overdue")
+	s.unsaid, s.sayAt = 0, s.now().Add(sayEvery)
 }
 
 // prune forgets closed deliveries that are kept no longer. It answers whether more may be

@@ -68,7 +68,7 @@ func TestASignedReceiptMakesADeliveryAppliedOrRefused(t *testing.T) {
 	if d := r.delivery(id("c")); d.Problem != "digest-mismatch" || d.ClosedAt.IsZero() {
 		t.Errorf("%+v", d)
 	}
-	if st := r.status(); len(st.Alerts) != 1 || !strings.Contains(st.Alerts[0], "1 deliveries REFUSED") {
+	if st := r.status(); len(st.Alerts) != 1 || !strings.Contains(st.Alerts[0], "1 delivery REFUSED") {
 		t.Errorf("%v", st.Alerts)
 	}
 	if r.metric("tidemark_webhook_receipts_total", "applied") != 3 || r.metric("tidemark_webhook_receipts_total", "refused") != 2 {
@@ -221,4 +221,39 @@ func TestALookAtTheReceiversStateMakesADeliveryApplied(t *testing.T) {
 		return ""
 	})
 	r.counts("3 DELIVERED 1 APPLIED 1 REFUSED")
+}
+
+// The receiver applies and says so before it answers; whatever the answer, nothing follows.
+func TestAReceiptThatComesBeforeTheAnswerStands(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{204, 500} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, withReceipts)
+			release := make(chan struct{})
+			r.recv.says(func(w http.ResponseWriter, _ request) {
+				<-release
+				w.WriteHeader(code)
+			})
+			r.run()
+			r.names("eu")
+			id := r.recv.expect("eu/1")[0].id
+			if got := r.receipt(secretOf(t, 'a'), applied(id, 1, r.delivery(id).Digest)); got != 204 {
+				t.Fatalf("%d", got)
+			}
+			r.counts("1 APPLIED")
+			close(release)
+			eventually(t, func() string {
+				if d := r.delivery(id); d.Attempts != 1 || d.Status != code {
+					return fmt.Sprintf("%+v", d)
+				}
+				return ""
+			})
+			r.counts("1 APPLIED")
+			r.recv.says(nil)
+			r.clock.Advance(time.Hour)
+			r.names("eu")
+			r.recv.expect("eu/1 eu/2")
+		})
+	}
 }

@@ -68,6 +68,8 @@ type Sender struct {
 	queue    *queue
 	position position
 	pruneAt  time.Time
+	unsaid   int       // deliveries that became overdue since the log spoke of them
+	sayAt    time.Time // when it may again
 
 	mu       sync.Mutex
 	troubles map[string]string // what keeps the process from being ready, by part
@@ -359,6 +361,9 @@ func (s *Sender) sleep() time.Duration {
 		if at.Before(wake) {
 			wake = at
 		}
+	}
+	if s.unsaid > 0 && s.sayAt.Before(wake) {
+		wake = s.sayAt
 	}
 	if at, ok := s.overdueAt(); ok && at.Before(wake) {
 		wake = at

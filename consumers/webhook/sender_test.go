@@ -466,3 +466,57 @@ func TestQuestionsThatMakeNoSenseAreRefused(t *testing.T) {
 		t.Errorf("receipts that nobody asked for: %d", code)
 	}
 }
+
+// What flies when readers move on lands first; if it failed, it is not tried again.
+func TestAnAttemptUnderWayEndsBeforeAnotherGenerationIsToldOf(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "")
+	release := make(chan struct{})
+	r.recv.says(func(w http.ResponseWriter, q request) {
+		if q.word == "eu/1" {
+			<-release
+			w.WriteHeader(500)
+		}
+	})
+	r.run()
+	r.names("eu")
+	r.recv.expect("eu/1")
+	r.begin(2, 2)
+	r.names("us")
+	st := r.counts("3 QUEUED")
+	if r.recv.words() != "eu/1" || st.Generation != 2 {
+		t.Fatalf("the receiver got %q", r.recv.words())
+	}
+	close(release)
+	r.counts("2 DELIVERED 1 DROPPED")
+	r.clock.Advance(time.Hour)
+	r.recv.expect("eu/1 hourly@2 us/1")
+}
+
+// Readers come back to a generation: what was delivered of it is not sent again, what was
+// dropped is.
+func TestAGenerationThatReadersComeBackToGoesOn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "mode: delta\n").run()
+	r.names("eu")
+	r.counts("1 DELIVERED")
+	r.recv.says(status(500))
+	r.names("eu")
+	r.counts("1 ATTEMPTED 1 DELIVERED")
+	r.begin(2, 2)
+	r.names("us")
+	r.counts("1 QUEUED 1 ATTEMPTED 1 DELIVERED 1 DROPPED")
+	r.recv.says(nil)
+	r.clock.Advance(5 * time.Second)
+	r.counts("3 DELIVERED 1 DROPPED")
+	r.begin(1, 3)
+	r.counts("5 DELIVERED 1 DROPPED")
+	got := r.recv.expect("eu/1 eu/2 hourly@2 hourly@2 us/1 hourly@1 eu/2")
+	if got[1].id != got[6].id {
+		t.Errorf("%s came again as %s", got[1].id, got[6].id)
+	}
+	var answer struct{ Items []Item }
+	if code := r.call("POST", "/v1/webhook/redeliver", Order{Choice: Choice{IDs: []string{got[6].id}}, By: "ann", Reason: "x"}, &answer); code != 200 || answer.Items[0].Result != "queued" {
+		t.Errorf("%d %+v", code, answer)
+	}
+}

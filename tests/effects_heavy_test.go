@@ -6,6 +6,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 var (
@@ -25,6 +26,27 @@ func TestTenThousandEffectsUnderKills(t *testing.T) {
 	for _, p := range providers {
 		t.Run(p.name, func(t *testing.T) {
 			effectsUnderFaults(t, *effectsCount, *effectsRounds, seed, p.promises, p.flags...)
+		})
+	}
+}
+
+// Both sides die again and again. A provider that is not there is not asked in vain for
+// ever, and one that died in the middle of an action has it in its log or has not done it.
+func TestEffectsWhileTheProviderDies(t *testing.T) {
+	const n = 1500
+	for _, p := range providers {
+		t.Run(p.name, func(t *testing.T) {
+			e := startEffects(t, p.promises, append([]string{"--mode", "accept=80,lose-answer=10,drop=10", "--seed", "7"}, p.flags...)...)
+			e.grant(n, "--finish")
+			random := rand.New(rand.NewPCG(7, 1))
+			for range 10 {
+				time.Sleep(time.Duration(random.IntN(700)) * time.Millisecond) // the random moment itself
+				e.provider.kill()
+				e.killEffector(1, random)
+				e.provider.begin()
+			}
+			e.settle(n, 3*time.Minute)
+			t.Logf("%v", e.judge(n))
 		})
 	}
 }

@@ -119,6 +119,9 @@ type ruled struct {
 	job      *policy.StreamTimePolicy // the canonical generation
 	rule     *effectrule.Rule
 	active   effectlog.Activate
+
+	correction *effectrule.Correction // nil = a person corrects
+	undo       *provider              // through which corrections are carried out
 }
 
 func (p *ruled) sessions() bool { return p.job.Window.Kind == policy.Session }
@@ -200,7 +203,27 @@ func (l *library) rule(active effectlog.ActiveState, state *effectlog.State, kno
 	if len(findings) > 0 {
 		return nil, fmt.Errorf("policy %s: %s", active.Policy, findings[0])
 	}
-	return &ruled{policy: p, provider: provider, job: job, rule: rule, active: active.Activate}, nil
+	made := &ruled{policy: p, provider: provider, job: job, rule: rule, active: active.Activate, undo: provider}
+	return made, l.corrections(made, all)
+}
+
+// corrections reads how a policy has its corrections carried out.
+func (l *library) corrections(p *ruled, all *providers) error {
+	if ref := p.policy.Corrections.Adapter; ref != "" {
+		doc := l.adapters[ref]
+		if doc == nil {
+			return fmt.Errorf("adapter %s, for corrections of policy %s, is not applied; apply its document", ref, p.policy.Ref())
+		}
+		var err error
+		if p.undo, err = all.of(doc); err != nil {
+			return err
+		}
+	}
+	var findings []policy.Finding
+	if p.correction, findings = effectrule.CompileCorrection(p.policy, p.job, p.provider.doc, p.undo.doc); len(findings) > 0 {
+		return fmt.Errorf("policy %s: %s", p.policy.Ref(), findings[0])
+	}
+	return nil
 }
 
 // unversioned answers the name of "<name>@<version>".

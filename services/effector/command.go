@@ -80,9 +80,11 @@ func (o *owner) event(ctx context.Context, d *draft, a *effectlog.Asked, r *effe
 	case effectlog.ActResolve:
 		return ledger.Resolve{Applied: c.Resolve.Applied, Who: who, Reason: reason, Ref: c.Resolve.Ref, Evidence: c.Resolve.Evidence}, "", nil
 	case effectlog.ActWaive:
-		return ledger.Waive{Who: who, Reason: reason}, "", nil
+		linked, err := o.linked(d, r)
+		return ledger.Waive{Who: who, Reason: reason, Linked: linked}, "", err
 	case effectlog.ActCompensated:
-		return ledger.CompensatedOutside{Who: who, Reason: reason}, "", nil
+		linked, err := o.linked(d, r)
+		return ledger.CompensatedOutside{Who: who, Reason: reason, Linked: linked}, "", err
 	case effectlog.ActVoid:
 		j, why, err := o.newest(ctx, d, r)
 		return ledger.Void{Who: who, Reason: reason, Judgement: j}, why, err
@@ -92,19 +94,14 @@ func (o *owner) event(ctx context.Context, d *draft, a *effectlog.Asked, r *effe
 
 // newest answers what the active policy makes of the newest revision of an effect.
 func (o *owner) newest(ctx context.Context, d *draft, r *effect.Record) (ledger.Judgement, ledger.Refusal, error) {
-	p, f := o.book.types[r.Identity.EffectType], o.feeds[r.Identity.Job]
-	switch {
-	case r.Latest == nil:
+	if r.Latest == nil {
 		return ledger.Judgement{}, ledger.PayloadUnknown, nil
-	case p == nil || f == nil:
-		return ledger.Judgement{}, ledger.InactivePolicy, nil
 	}
-	in, err := o.revision(ctx, r.Latest.Revision.Sequence)
-	if err != nil {
-		return ledger.Judgement{}, "", err
+	now, err := o.evaluate(ctx, d, r)
+	if err != nil || now == nil {
+		return ledger.Judgement{}, ledger.InactivePolicy, err
 	}
-	j, err := o.judgement(d, p, f, in, r.Key, r)
-	return j, "", err
+	return now.judgement, "", nil
 }
 
 // receipt answers the event of a receipt, whose signature was verified before it came into

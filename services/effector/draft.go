@@ -68,7 +68,7 @@ func (d *draft) put(r *effect.Record) error {
 	if err != nil {
 		return damagef("effect %s: %v", r.Key, err)
 	}
-	if r.Bound != nil {
+	if r.Bound != nil && r.Correction == nil {
 		if err := d.number(r); err != nil {
 			return err
 		}

@@ -117,7 +117,6 @@ subject: key
 when: value.revenue >= decimal("100")
 payload: {subject: key, amount: value.revenue}
 adapter: NAME-api@1
-corrections: manual
 POLICY
 `
 

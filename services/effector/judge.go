@@ -90,7 +90,7 @@ func (o *owner) judge(ctx context.Context, d *draft, p *ruled, f *feed, in incom
 	if err != nil {
 		return err
 	}
-	_, err = o.judgeAs(d, p, f, in, batch, r, id, nil)
+	_, err = o.judgeAs(ctx, d, p, f, in, batch, r, id, nil)
 	return err
 }
 
@@ -106,7 +106,7 @@ func (p *ruled) identity(part partition, rev *revision.Revision) (effect.Identit
 
 // judgeAs judges the effect r (nil = the key has none) by a revision, and answers what it
 // is afterwards.
-func (o *owner) judgeAs(d *draft, p *ruled, f *feed, in incoming, batch uint64, r *effect.Record, id effect.Identity, covered *revision.Window) (*effect.Record, error) {
+func (o *owner) judgeAs(ctx context.Context, d *draft, p *ruled, f *feed, in incoming, batch uint64, r *effect.Record, id effect.Identity, covered *revision.Window) (*effect.Record, error) {
 	key := ledger.Key(&id)
 	if r != nil {
 		key = r.Key
@@ -122,7 +122,11 @@ func (o *owner) judgeAs(d *draft, p *ruled, f *feed, in incoming, batch uint64, 
 			}
 		}
 	}
-	next, why, err := d.decide(r, ledger.Judge{Identity: id, Covered: covered, Judgement: j})
+	linked, err := o.linked(d, r)
+	if err != nil {
+		return nil, err
+	}
+	next, why, err := d.decide(r, ledger.Judge{Identity: id, Covered: covered, Judgement: j, Linked: linked})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +150,10 @@ func (o *owner) judgeAs(d *draft, p *ruled, f *feed, in incoming, batch uint64, 
 	if next == nil {
 		return r, nil
 	}
-	return next, nil
+	if next.State == effect.CompensationRequired || linked != nil {
+		err = o.correct(ctx, d, next)
+	}
+	return next, err
 }
 
 // judgement answers what a policy makes of a revision of its job's canonical generation. A
@@ -234,13 +241,22 @@ func (o *owner) rejudge(ctx context.Context, d *draft, r *effect.Record) (*effec
 	if err != nil {
 		return nil, err
 	}
-	return o.judgeAs(d, p, f, in, in.seq, r, r.Identity, nil)
+	return o.judgeAs(ctx, d, p, f, in, in.seq, r, r.Identity, nil)
 }
 
 // settled follows from an outcome that is known now.
 func (o *owner) settled(ctx context.Context, d *draft, before, r *effect.Record) error {
-	if before == nil || !doubtful(before.State) || doubtful(r.State) {
+	switch {
+	case before == nil:
 		return nil
+	case before.State == effect.CompensationRequired && r.State != before.State:
+		return o.correct(ctx, d, r) // by a person's word
+	case r.Correction != nil && r.Outcome == effect.Applied && before.Outcome != effect.Applied:
+		return o.carriedOut(ctx, d, r)
+	case !doubtful(before.State) || doubtful(r.State):
+		return nil
+	case r.Correction != nil:
+		return o.carriedOut(ctx, d, r)
 	}
 	if ledger.IsContradicted(r) || ledger.NeverSent(r) {
 		var err error

@@ -18,7 +18,7 @@ func (o *owner) judgeSession(ctx context.Context, d *draft, p *ruled, f *feed, i
 		return err
 	}
 	if in.rev.Op == revision.Retract {
-		return o.judgeRetraction(d, p, f, in, batch, records)
+		return o.judgeRetraction(ctx, d, p, f, in, batch, records)
 	}
 	m := ledger.MatchSession(records, &id)
 	if len(m.Unsettled) > 0 {
@@ -28,12 +28,12 @@ func (o *owner) judgeSession(ctx context.Context, d *draft, p *ruled, f *feed, i
 		covered := id.Window
 		r, err := d.get(ledger.Key(&id)) // nil, or one that merged into another
 		if err == nil {
-			_, err = o.judgeAs(d, p, f, in, batch, r, id, &covered)
+			_, err = o.judgeAs(ctx, d, p, f, in, batch, r, id, &covered)
 		}
 		return err
 	}
 	for _, key := range m.Merged {
-		if err := o.merge(d, key, m.Effect); err != nil {
+		if err := o.merge(ctx, d, key, m.Effect); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (o *owner) judgeSession(ctx context.Context, d *draft, p *ruled, f *feed, i
 	} else if next != nil {
 		r = next
 	}
-	if r, err = o.judgeAs(d, p, f, in, batch, r, id, nil); err != nil || *r.Covered == id.Window {
+	if r, err = o.judgeAs(ctx, d, p, f, in, batch, r, id, nil); err != nil || *r.Covered == id.Window {
 		return err // no other current session is under it
 	}
 	current, err := o.currentSessions(ctx, f, id.Key)
@@ -61,26 +61,29 @@ func (o *owner) judgeSession(ctx context.Context, d *draft, p *ruled, f *feed, i
 
 // judgeRetraction judges the effect that was judged by the session that goes. One that
 // another session was judged for since stands on that one.
-func (o *owner) judgeRetraction(d *draft, p *ruled, f *feed, in incoming, batch uint64, records []*effect.Record) error {
+func (o *owner) judgeRetraction(ctx context.Context, d *draft, p *ruled, f *feed, in incoming, batch uint64, records []*effect.Record) error {
 	for _, r := range records {
 		if r.Latest == nil || r.Latest.Revision.ProjectionID != in.rev.ProjectionID {
 			continue
 		}
-		if _, err := o.judgeAs(d, p, f, in, batch, r, r.Identity, nil); err != nil {
+		if _, err := o.judgeAs(ctx, d, p, f, in, batch, r, r.Identity, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (o *owner) merge(d *draft, key, into effect.EffectKey) error {
+func (o *owner) merge(ctx context.Context, d *draft, key, into effect.EffectKey) error {
 	r, err := d.get(key)
 	if err != nil {
 		return err
 	}
-	_, why, err := d.decide(r, ledger.Merge{Into: into})
+	next, why, err := d.decide(r, ledger.Merge{Into: into})
 	if why != "" && why != ledger.MergedAway {
 		o.alarm("%s: effect %s cannot merge into %s: %s", o.u.part, key, into, why.Why())
+	}
+	if err == nil && next != nil && next.State == effect.CompensationRequired {
+		err = o.correct(ctx, d, next)
 	}
 	return err
 }

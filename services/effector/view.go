@@ -306,7 +306,7 @@ func (f *folding) put(seq uint64, r *effect.Record) error {
 
 // number gives an effect its ordinal under the generation that it is bound to now.
 func (f *folding) number(r *effect.Record) error {
-	if r.Bound == nil {
+	if r.Bound == nil || r.Correction != nil {
 		return nil
 	}
 	was, err := readOrdinal(f.ordinals, r.Key)

@@ -126,14 +126,28 @@ func Load(path string) (*Endpoint, error) {
 // rule that it breaks.
 func Parse(text []byte) (*Endpoint, error) {
 	e := &Endpoint{}
-	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.DisallowUnknownField()).Decode(e); err != nil {
-		return nil, fmt.Errorf("endpoint document: %s", strings.TrimSpace(yaml.FormatError(err, false, false)))
+	if err := decode(text, e); err != nil {
+		return nil, fmt.Errorf("endpoint document: %w", err)
 	}
 	e.fill()
 	if err := e.check(); err != nil {
 		return nil, err
 	}
 	return e, nil
+}
+
+// decode reads YAML. The decoder panics on some malformed documents, such as a tag without
+// a value; that too is an error of the document.
+func decode(text []byte, e *Endpoint) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("it is not readable as YAML; tags (!name) are not used here")
+		}
+	}()
+	if err := yaml.NewDecoder(bytes.NewReader(text), yaml.DisallowUnknownField()).Decode(e); err != nil {
+		return errors.New(strings.TrimSpace(yaml.FormatError(err, false, false)))
+	}
+	return nil
 }
 
 func (e *Endpoint) fill() {

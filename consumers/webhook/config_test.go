@@ -37,6 +37,7 @@ func TestDocumentsGetThePublishedDefaults(t *testing.T) {
 func TestDocumentsThatBreakARuleAreRefusedByName(t *testing.T) {
 	change := func(old, fresh string) string { return strings.Replace(document, old, fresh, 1) }
 	for want, text := range map[string]string{
+		"not readable":      change("[secret]", "!tag "),
 		"unknown field":     document + "retries: 3\n",
 		"a-z, 0-9 and -":    change("crm", "c.r.m"),
 		"use https":         change("https://receiver.example/hooks?tenant=7", "http://receiver.example/"),
@@ -81,6 +82,7 @@ func TestSecretFilesStandBesideTheDocument(t *testing.T) {
 
 func FuzzParseEndpoint(f *testing.F) {
 	f.Add([]byte(document))
+	f.Add([]byte("endpoint: crm\nsecretFiles: !0 "))
 	f.Add([]byte(document + "applied: {pull: {url: 'https://a/{webhookId}', every: 3s}}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		e, err := Parse(text)

@@ -127,6 +127,7 @@ func (o *owner) candidates() (keys []effect.EffectKey, err error) {
 	if err != nil {
 		return nil, err
 	}
+	o.look = !o.scanned.IsZero() // what stands before that was not looked at this time
 	o.scanned = effect.EffectKey{}
 	for i, key := range some {
 		if len(keys) >= room {

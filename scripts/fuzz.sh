@@ -14,6 +14,6 @@ while IFS=: read -r file target; do
   # longer than the run, and the engine then reports its own deadline as a failure.
   go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 1x "$package"
   count=$((count + 1))
-done < <(grep -rHoE '^func (Fuzz[A-Za-z0-9_]+)\(' --include='*_test.go' pkg internal services cmd | sed -E 's/:func /:/; s/\($//' | sort)
+done < <(grep -rHoE '^func (Fuzz[A-Za-z0-9_]+)\(' --include='*_test.go' pkg internal services consumers cmd | sed -E 's/:func /:/; s/\($//' | sort)
 [ "$count" -gt 0 ] || { echo "no fuzz target found" >&2; exit 1; }
 echo "$count fuzz targets ran for $time each"

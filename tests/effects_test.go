@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark-mesh/tidemark/internal/core/effectlog"
 	"github.com/tidemark-mesh/tidemark/internal/core/ledger"
+	"github.com/tidemark-mesh/tidemark/internal/journal"
 	"github.com/tidemark-mesh/tidemark/internal/natsio"
 	"github.com/tidemark-mesh/tidemark/pkg/effect"
 	"github.com/tidemark-mesh/tidemark/pkg/subject"
@@ -67,7 +68,6 @@ evidence: {key: /effectKey, amount: /amount, subject: /subject, ref: /id}
 timeout: 500ms
 sendWithin: 1s
 grace: 1s
-rate: {perSecond: 150, concurrency: 16}
 breaker: {consecutive: 1000, window: 10000, percent: 100, cooldown: 1s}
 reject: [{status: 422, code: account_closed}]
 throttle: [{status: 429}]
@@ -89,6 +89,11 @@ sendUnproven: true
 `
 )
 
+// rate bounds what is sent in a second.
+func rate(perSecond int) string {
+	return fmt.Sprintf("rate: {perSecond: %d, concurrency: 16}\n", perSecond)
+}
+
 // faultMix is what a provider may do to anybody.
 const faultMix = "accept=60,lose-answer=7,execute-500=6,execute-502=3,redirect=2,half-body=2,garbage=2,drop=5,answer-503=4,delay:1s=3,hold:300ms=3,throttle=2,reject=1"
 
@@ -99,12 +104,15 @@ type effects struct {
 	provider *provider
 	effector *process
 	http     string // address of the effector's HTTP API
+
+	read [grantPartitions]uint64 // up to here, of each effects journal
+	seen map[effect.EffectKey][]*effect.Record
 }
 
 // startEffects starts everything, with an adapter that promises more.
 func startEffects(t *testing.T, promises string, flags ...string) *effects {
 	t.Helper()
-	e := &effects{mesh: newMesh(t, "", ""), http: fmt.Sprintf("127.0.0.1:%d", freePort(t))}
+	e := &effects{mesh: newMesh(t, "", ""), http: fmt.Sprintf("127.0.0.1:%d", freePort(t)), seen: map[effect.EffectKey][]*effect.Record{}}
 	for i, flag := range flags {
 		flags[i] = strings.ReplaceAll(flag, "EFFECTOR", "http://"+e.http)
 	}
@@ -112,6 +120,9 @@ func startEffects(t *testing.T, promises string, flags ...string) *effects {
 	e.conn = e.connected()
 	e.provider.begin()
 	documents := strings.ReplaceAll(grants+promises, "URL", e.provider.url)
+	if !strings.Contains(promises, "rate:") {
+		documents += rate(100)
+	}
 	must(t, "apply", "-f", write(t, "grants.yaml", documents), "--server", e.url)
 	var all []*process
 	for _, verb := range []string{"ingest", "windower", "projector", "effector"} {
@@ -157,22 +168,39 @@ func (e *effects) send(lines string, flags ...string) {
 	e.up().must(append([]string{"send", path, "--stream", "grants", "--source", "web", "--partition", "0"}, flags...)...)
 }
 
-// histories answers every record of every effect, from the journals.
+// histories answers every record of every effect, from the journals. It reads what was
+// written since the last time.
 func (e *effects) histories() map[effect.EffectKey][]*effect.Record {
 	e.t.Helper()
-	all := map[effect.EffectKey][]*effect.Record{}
 	for pp := range grantPartitions {
-		for _, data := range records(e.t, e.conn, subject.EffectsStream("grants", pp)) {
-			o, err := effectlog.DecodeOwned(data)
-			if err != nil {
-				e.t.Fatal(err)
-			}
-			if o.Effect != nil {
-				all[o.Effect.Key] = append(all[o.Effect.Key], o.Effect)
-			}
+		stream := subject.EffectsStream("grants", pp)
+		last, err := journal.LastSeq(e.t.Context(), e.conn.JS, stream, "")
+		if err == nil && last > e.read[pp] {
+			err = journal.ReadRange(e.t.Context(), e.conn.JS, stream, 0, e.read[pp]+1, last, e.note)
+			e.read[pp] = last
+		}
+		if err != nil {
+			e.t.Fatal(err)
 		}
 	}
-	return all
+	return e.seen
+}
+
+func (e *effects) note(m journal.Msg) error {
+	entry, err := journal.DecodeEntry(m.Seq, m.Data)
+	if err != nil {
+		return err
+	}
+	for _, data := range entry.Records {
+		o, err := effectlog.DecodeOwned(data)
+		if err != nil {
+			return err
+		}
+		if o.Effect != nil {
+			e.seen[o.Effect.Key] = append(e.seen[o.Effect.Key], o.Effect)
+		}
+	}
+	return nil
 }
 
 // states answers how many effects are in each state.
@@ -279,10 +307,11 @@ var providers = []struct {
 
 func effectsUnderFaults(t *testing.T, n, rounds int, seed uint64, promises string, flags ...string) {
 	t.Helper()
-	e := startEffects(t, promises, append([]string{"--mode", faultMix, "--seed", fmt.Sprint(seed)}, flags...)...)
+	perSecond := max(50, n/60) // slow enough for kills to fall into the middle of it
+	e := startEffects(t, promises+rate(perSecond), append([]string{"--mode", faultMix, "--seed", fmt.Sprint(seed)}, flags...)...)
 	e.grant(n, "--finish")
 	e.killEffector(rounds, rand.New(rand.NewPCG(seed, 1)))
-	e.settle(n, time.Minute+time.Duration(n)*20*time.Millisecond)
+	e.settle(n, time.Minute+time.Duration(n)*50*time.Millisecond)
 	e.provider.await("no request is held", func() bool {
 		for _, c := range e.provider.counts() {
 			if c.Held > 0 {
@@ -333,7 +362,7 @@ func TestASignedReceiptSettlesALostAnswer(t *testing.T) {
 
 // While a pause holds nothing reaches the provider; afterwards everything does, once.
 func TestNothingIsSentWhileAGateIsPaused(t *testing.T) {
-	e := startEffects(t, idempotent+queryable)
+	e := startEffects(t, idempotent+queryable+rate(1000)) // a tenth of it after a pause
 	must(t, "gate", "pause", "grants", "--reason", "test", "--yes", "--server", e.url)
 	e.grant(50, "--finish")
 	e.provider.await("every effect is prepared", func() bool { return len(e.histories()) == 50 })

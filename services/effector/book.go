@@ -120,8 +120,8 @@ type ruled struct {
 	rule     *effectrule.Rule
 	active   effectlog.Activate
 
-	correction *effectrule.Correction // nil = a person corrects
-	undo       *provider              // through which corrections are carried out
+	correction *effectrule.Correction // nil = manual
+	undo       *provider              // of corrections; nil = manual
 }
 
 func (p *ruled) sessions() bool { return p.job.Window.Kind == policy.Session }
@@ -203,27 +203,32 @@ func (l *library) rule(active effectlog.ActiveState, state *effectlog.State, kno
 	if len(findings) > 0 {
 		return nil, fmt.Errorf("policy %s: %s", active.Policy, findings[0])
 	}
-	made := &ruled{policy: p, provider: provider, job: job, rule: rule, active: active.Activate, undo: provider}
-	return made, l.corrections(made, all)
+	made := &ruled{policy: p, provider: provider, job: job, rule: rule, active: active.Activate}
+	if err := l.corrections(made, all); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
 // corrections reads how a policy has its corrections carried out.
 func (l *library) corrections(p *ruled, all *providers) error {
+	doc := p.provider.doc
 	if ref := p.policy.Corrections.Adapter; ref != "" {
-		doc := l.adapters[ref]
-		if doc == nil {
-			return fmt.Errorf("adapter %s, for corrections of policy %s, is not applied; apply its document", ref, p.policy.Ref())
-		}
-		var err error
-		if p.undo, err = all.of(doc); err != nil {
-			return err
+		if doc = l.adapters[ref]; doc == nil {
+			return fmt.Errorf("policy %s has its corrections carried out by adapter %s, which is not applied; apply its document again", p.policy.Ref(), ref)
 		}
 	}
-	var findings []policy.Finding
-	if p.correction, findings = effectrule.CompileCorrection(p.policy, p.job, p.provider.doc, p.undo.doc); len(findings) > 0 {
+	correction, findings := effectrule.CompileCorrection(p.policy, p.job, p.provider.doc, doc)
+	if len(findings) > 0 {
 		return fmt.Errorf("policy %s: %s", p.policy.Ref(), findings[0])
 	}
-	return nil
+	if correction == nil {
+		return nil
+	}
+	var err error
+	p.correction = correction
+	p.undo, err = all.of(doc)
+	return err
 }
 
 // unversioned answers the name of "<name>@<version>".

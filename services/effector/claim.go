@@ -29,7 +29,7 @@ func (u *unit) claim(ctx, work context.Context, v *view, file *dispatchfile.File
 	o := &owner{
 		u: u, view: v, file: file, writer: w, feeds: map[string]*feed{}, arrived: make(chan *arrival, 4),
 		lost: map[effect.EffectKey]dispatchfile.Entry{}, waits: map[waitKey]wait{}, watch: map[effect.EffectKey]*watched{},
-		later: map[effect.EffectKey]effect.Time{}, queried: map[uint64]bool{}, recent: newRecentRevisions(), inflight: &inflight{},
+		later: map[effect.EffectKey]effect.Time{}, queried: map[uint64]bool{}, unproven: map[effect.EffectKey]unproven{}, recent: newRecentRevisions(), inflight: &inflight{},
 	}
 	acknowledged := u.clock.Now()
 	o.sending, o.cancelSends = context.WithCancel(u.sending)

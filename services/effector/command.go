@@ -80,10 +80,10 @@ func (o *owner) event(ctx context.Context, d *draft, a *effectlog.Asked, r *effe
 	case effectlog.ActResolve:
 		return ledger.Resolve{Applied: c.Resolve.Applied, Who: who, Reason: reason, Ref: c.Resolve.Ref, Evidence: c.Resolve.Evidence}, "", nil
 	case effectlog.ActWaive:
-		linked, err := o.linked(d, r)
+		linked, err := d.linkedOf(r)
 		return ledger.Waive{Who: who, Reason: reason, Linked: linked}, "", err
 	case effectlog.ActCompensated:
-		linked, err := o.linked(d, r)
+		linked, err := d.linkedOf(r)
 		return ledger.CompensatedOutside{Who: who, Reason: reason, Linked: linked}, "", err
 	case effectlog.ActVoid:
 		j, why, err := o.newest(ctx, d, r)
@@ -94,14 +94,19 @@ func (o *owner) event(ctx context.Context, d *draft, a *effectlog.Asked, r *effe
 
 // newest answers what the active policy makes of the newest revision of an effect.
 func (o *owner) newest(ctx context.Context, d *draft, r *effect.Record) (ledger.Judgement, ledger.Refusal, error) {
-	if r.Latest == nil {
+	p, f := o.book.types[r.Identity.EffectType], o.feeds[r.Identity.Job]
+	switch {
+	case r.Latest == nil:
 		return ledger.Judgement{}, ledger.PayloadUnknown, nil
+	case p == nil || f == nil:
+		return ledger.Judgement{}, ledger.InactivePolicy, nil
 	}
-	now, err := o.evaluate(ctx, d, r)
-	if err != nil || now == nil {
-		return ledger.Judgement{}, ledger.InactivePolicy, err
+	in, err := o.revision(ctx, r.Latest.Revision.Sequence)
+	if err != nil {
+		return ledger.Judgement{}, "", err
 	}
-	return now.judgement, "", nil
+	j, _, err := o.judgementOf(ctx, d, p, f, in, r)
+	return j, "", err
 }
 
 // receipt answers the event of a receipt, whose signature was verified before it came into

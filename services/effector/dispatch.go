@@ -244,21 +244,29 @@ func (o *owner) openOne(ctx context.Context, d *draft, key effect.EffectKey) (*o
 	if err != nil || r == nil || r.Latest == nil || r.State != effect.Prepared && r.State != effect.Unknown {
 		return nil, err
 	}
-	now, err := o.evaluate(ctx, d, r)
-	if err != nil || now == nil {
+	p, f := o.book.types[r.Identity.EffectType], o.feeds[r.Identity.Job]
+	if p == nil || f == nil || o.waitsFor(r) {
+		return nil, nil
+	}
+	in, err := o.revision(ctx, r.Latest.Revision.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	j, via, err := o.judgementOf(ctx, d, p, f, in, r)
+	if err != nil {
 		return nil, err
 	}
 	e := ledger.Dispatch{
-		Epoch: o.writer.Epoch(), ClosedGate: o.closed(r), Policy: now.policy.policy.Ref(), Adapter: now.via.doc.Ref(),
-		Judgement: now.judgement, RevisionsUpTo: now.upTo, Token: true,
+		Epoch: o.writer.Epoch(), ClosedGate: o.closed(r), Policy: p.policy.Ref(), Adapter: via.doc.Ref(),
+		Judgement: j, RevisionsUpTo: f.next - 1, Token: true,
 	}
 	if _, why := ledger.Decide(r, e, d.now); why != "" {
-		return nil, o.unfit(ctx, d, r, &now.judgement, why)
+		return nil, o.unfit(ctx, d, r, &j, why)
 	}
-	permit, _, busy := now.via.limit.Take()
+	permit, _, busy := via.limit.Take()
 	if permit == nil {
 		o.look = true
-		o.u.metrics.limited(now.via.doc.Name, busy)
+		o.u.metrics.limited(via.doc.Name, busy)
 		return nil, nil
 	}
 	next, why, err := d.decide(r, e)
@@ -266,7 +274,7 @@ func (o *owner) openOne(ctx context.Context, d *draft, key effect.EffectKey) (*o
 		permit.Return()
 		return nil, err
 	}
-	return &opened{record: next, via: now.via, permit: permit}, nil
+	return &opened{record: next, via: via, permit: permit}, nil
 }
 
 // waitsFor tells whether a revision newer than the one that the effect was judged by waits
@@ -282,14 +290,6 @@ func (o *owner) unfit(ctx context.Context, d *draft, r *effect.Record, j *ledger
 	o.u.metrics.refused(why)
 	if r.State != effect.Prepared {
 		return nil
-	}
-	held := why == ledger.ApprovalMissing || why == ledger.ApprovalUsed || why == ledger.ApprovalExpired
-	if r.Correction != nil && !held { // it follows the effect that it corrects
-		of, err := d.get(r.Correction.Of)
-		if err != nil {
-			return err
-		}
-		return o.correct(ctx, d, of)
 	}
 	switch why {
 	case ledger.ApprovalMissing, ledger.ApprovalUsed, ledger.ApprovalExpired:

@@ -122,7 +122,7 @@ func (o *owner) judgeAs(ctx context.Context, d *draft, p *ruled, f *feed, in inc
 			}
 		}
 	}
-	linked, err := o.linked(d, r)
+	linked, err := d.linkedOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -148,20 +148,26 @@ func (o *owner) judgeAs(ctx context.Context, d *draft, p *ruled, f *feed, in inc
 		d.then(func() { delete(o.waits, at) })
 	}
 	if next == nil {
-		return r, nil
+		next = r
 	}
-	if next.State == effect.CompensationRequired || linked != nil {
-		err = o.correct(ctx, d, next)
+	if next == nil || why == ledger.OlderRevision {
+		return next, nil
 	}
-	return next, err
+	return next, o.correct(ctx, d, p, f, in, next)
 }
 
 // judgement answers what a policy makes of a revision of its job's canonical generation. A
 // rule that cannot be evaluated does not hold: nothing is sent under it, and what was
 // prepared under an earlier revision is withdrawn.
 func (o *owner) judgement(d *draft, p *ruled, f *feed, in incoming, key effect.EffectKey, r *effect.Record) (ledger.Judgement, error) {
+	j, _, err := o.evaluate(d, p, f, in, key, r)
+	return j, err
+}
+
+// evaluate is judgement, and tells whether the rule has a result.
+func (o *owner) evaluate(d *draft, p *ruled, f *feed, in incoming, key effect.EffectKey, r *effect.Record) (j ledger.Judgement, sound bool, _ error) {
 	rev := in.rev
-	j := ledger.Judgement{
+	j = ledger.Judgement{
 		Revision: effect.Bound{
 			AliasEpoch: f.epoch, PolicyGeneration: rev.PolicyGeneration, ProjectionID: rev.ProjectionID,
 			Revision: rev.Revision, Digest: rev.ComputeDigest(), Sequence: in.seq,
@@ -174,28 +180,28 @@ func (o *owner) judgement(d *draft, p *ruled, f *feed, in incoming, key effect.E
 		Adapter:    p.provider.caps,
 	}
 	if !j.Canonical || rev.Op == revision.Retract {
-		return j, nil
+		return j, true, nil
 	}
 	nth, err := d.nth(key, p.policy.EffectType, rev.PolicyGeneration)
 	if err != nil {
-		return j, err
+		return j, false, err
 	}
 	judged, err := p.rule.Judge(effectrule.Input{
 		Revision: rev, Key: key, WindowAge: int64(d.now) - int64(rev.Window.End), Nth: nth,
 	})
 	if err != nil {
 		o.complain(err, p, in)
-		return j, nil
+		return j, false, nil
 	}
 	if !judged.Holds {
-		return j, nil
+		return j, true, nil
 	}
 	j.Holds, j.Airlock = true, judged.Airlock
 	j.Request = effect.Request{
 		Policy: p.policy.Ref(), Adapter: p.provider.doc.Ref(), Scope: p.provider.scope(),
 		Payload: string(judged.Payload), Expect: judged.Expect,
 	}
-	return j, nil
+	return j, true, nil
 }
 
 // judgeWaiting judges revisions whose provenance is met by now.
@@ -233,9 +239,12 @@ func (o *owner) judgeWaiting(ctx context.Context, d *draft) error {
 // rejudge judges an effect again by the newest revision that it was judged by: after its
 // outcome became known, and where an attempt turned out not to be sent.
 func (o *owner) rejudge(ctx context.Context, d *draft, r *effect.Record) (*effect.Record, error) {
+	if r.Correction != nil {
+		return r, o.linkedMoved(ctx, d, r)
+	}
 	p, f := o.book.types[r.Identity.EffectType], o.feeds[r.Identity.Job]
-	if p == nil || f == nil || r.Latest == nil || r.Correction != nil || r.MergedInto != nil || r.Latest.Revision.AliasEpoch != f.epoch {
-		return r, nil // a walk judges it
+	if p == nil || f == nil || r.Latest == nil || r.MergedInto != nil {
+		return r, nil // a walk judges it, as it does what another generation said
 	}
 	in, err := o.revision(ctx, r.Latest.Revision.Sequence)
 	if err != nil {
@@ -247,16 +256,13 @@ func (o *owner) rejudge(ctx context.Context, d *draft, r *effect.Record) (*effec
 // settled follows from an outcome that is known now.
 func (o *owner) settled(ctx context.Context, d *draft, before, r *effect.Record) error {
 	switch {
-	case before == nil:
-		return nil
-	case before.State == effect.CompensationRequired && r.State != before.State:
-		return o.correct(ctx, d, r) // by a person's word
-	case r.Correction != nil && r.Outcome == effect.Applied && before.Outcome != effect.Applied:
-		return o.carriedOut(ctx, d, r)
-	case !doubtful(before.State) || doubtful(r.State):
-		return nil
 	case r.Correction != nil:
-		return o.carriedOut(ctx, d, r)
+		return o.linkedMoved(ctx, d, r)
+	case before != nil && before.State == effect.CompensationRequired && r.State != before.State:
+		return o.review(ctx, d, r)
+	}
+	if before == nil || !doubtful(before.State) || doubtful(r.State) {
+		return nil
 	}
 	if ledger.IsContradicted(r) || ledger.NeverSent(r) {
 		var err error

@@ -36,12 +36,16 @@ type owner struct {
 	arrived chan *arrival
 	pending []*arrival // not judged whole, in order
 
-	claimed bool                                    // what the claim found is settled
-	barred  string                                  // why nothing is sent until `effects recover`
-	lost    map[effect.EffectKey]dispatchfile.Entry // attempts of effects that no record is of
-	answers []answered
-	found   []finding
-	waits   map[waitKey]wait
+	claimed   bool                                    // what the claim found is settled
+	barred    string                                  // why nothing is sent until `effects recover`
+	lost      map[effect.EffectKey]dispatchfile.Entry // attempts of effects that no record is of
+	answers   []answered
+	found     []finding
+	waits     map[waitKey]wait
+	unproven  map[effect.EffectKey]unproven // open corrections by what they correct
+	reviewing bool                          // every open correction is looked at again
+	reviewed  effect.EffectKey              // how far
+
 	shut    map[effectlog.Scope]bool         // gates that were closed when it was looked last
 	watch   map[effect.EffectKey]*watched    // open attempts and unknown outcomes
 	later   map[effect.EffectKey]effect.Time // PREPARED effects that are not tried again before
@@ -286,7 +290,7 @@ func (o *owner) turn(ctx context.Context) (bool, error) {
 
 // decide lets every input of the turn have its say.
 func (o *owner) decide(ctx context.Context, d *draft) error {
-	steps := []func(context.Context, *draft) error{o.takeAnswers, o.takeFindings, o.obey, o.judgePending, o.judgeWaiting, o.sweep}
+	steps := []func(context.Context, *draft) error{o.takeAnswers, o.takeFindings, o.obey, o.judgePending, o.judgeWaiting, o.reviewCorrections, o.sweep}
 	if !o.claimed {
 		steps = []func(context.Context, *draft) error{o.takeAnswers, o.loseOpen}
 	}
@@ -384,6 +388,7 @@ func (o *owner) refresh(ctx context.Context) error {
 	o.u.troubled(o.book.problems)
 	o.bookAt = o.u.clock.Now()
 	o.resume()
+	o.reviewAll()
 	o.look = true
 	for job, f := range o.feeds {
 		if !slices.Contains(o.book.jobs(), job) {

@@ -82,10 +82,10 @@ func (o *owner) merge(ctx context.Context, d *draft, key, into effect.EffectKey)
 	if why != "" && why != ledger.MergedAway {
 		o.alarm("%s: effect %s cannot merge into %s: %s", o.u.part, key, into, why.Why())
 	}
-	if err == nil && next != nil && next.State == effect.CompensationRequired {
-		err = o.correct(ctx, d, next)
+	if err != nil || next == nil {
+		return err
 	}
-	return err
+	return o.review(ctx, d, next)
 }
 
 // sessionsOf answers the effects of one business subject.

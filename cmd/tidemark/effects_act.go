@@ -22,7 +22,6 @@ type effectAct struct {
 	verb        string // as in the command line and in words
 	order       effectops.Order
 	short, long string
-	states      []effect.State // that a filter without --state means; none = all
 	filter      effectFilter
 	every       bool
 	decision
@@ -37,16 +36,16 @@ func plainActs() []*effectAct {
 rule holds is refused: hold it.`,
 		},
 		{
-			verb: "hold", order: effectops.Order{Act: effectlog.ActHold}, states: []effect.State{effect.Prepared}, short: "Keep effects from being sent until somebody approves them",
+			verb: "hold", order: effectops.Order{Act: effectlog.ActHold}, short: "Keep effects from being sent until somebody approves them",
 			long: "Keep effects that were never sent from being sent until somebody approves them.",
 		},
 		{
-			verb: "reconcile", order: effectops.Order{Act: effectlog.ActReconcile}, states: []effect.State{effect.Unknown, effect.Manual}, short: "Ask the provider now what became of effects",
+			verb: "reconcile", order: effectops.Order{Act: effectlog.ActReconcile}, short: "Ask the provider now what became of effects",
 			long: `Ask the provider now what became of effects, by our own reference. Exit status 6 if an
 outcome is still unknown afterwards.`,
 		},
 		{
-			verb: "waive", order: effectops.Order{Act: effectlog.ActWaive}, states: []effect.State{effect.CompensationRequired}, short: "Let stand what a correction contradicts",
+			verb: "waive", order: effectops.Order{Act: effectlog.ActWaive}, short: "Let stand what a correction contradicts",
 			long: "Let effects stand that ran and that a later correction contradicts.",
 		},
 	}
@@ -73,7 +72,7 @@ func (a *effectAct) bulkFlags(cmd *cobra.Command) {
 }
 
 func (c *cli) effectsApproveCmd() *cobra.Command {
-	a := &effectAct{verb: "approve", order: effectops.Order{Act: effectlog.ActApprove}, states: []effect.State{effect.Held}}
+	a := &effectAct{verb: "approve", order: effectops.Order{Act: effectlog.ActApprove}}
 	var digest string
 	cmd := &cobra.Command{
 		Use:   "approve STREAM (EFFECT --digest D | --type T | … | --all) --reason TEXT",
@@ -234,7 +233,7 @@ func (a *effectAct) chosen(ctx context.Context, ops *effectops.Ops, stream strin
 		return named(ctx, ops, stream, keys)
 	}
 	if len(a.filter.States) == 0 {
-		a.filter.States = a.states
+		a.filter.States = effectops.Meant(a.order.Act)
 	}
 	return ops.List(ctx, a.filter.Filter)
 }

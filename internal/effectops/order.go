@@ -24,6 +24,21 @@ type Order struct {
 	Wait    time.Duration      // how long the owner's answers are waited for; default 10 s
 }
 
+// Meant answers the states that an act upon a filter without states is for; none = all.
+func Meant(act effectlog.Act) []effect.State {
+	switch act {
+	case effectlog.ActApprove:
+		return []effect.State{effect.Held}
+	case effectlog.ActHold:
+		return []effect.State{effect.Prepared}
+	case effectlog.ActReconcile:
+		return []effect.State{effect.Unknown, effect.Manual}
+	case effectlog.ActWaive:
+		return []effect.State{effect.CompensationRequired}
+	}
+	return nil
+}
+
 // Target is what a command is about. Digest is that of the payload that the operator was
 // shown; an approval is bound to it.
 type Target struct {

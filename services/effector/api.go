@@ -36,6 +36,7 @@ func (s *Service) Routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/streams/{stream}/effects/{effectKey}", s.httpShow)
 	mux.HandleFunc("GET /v1/streams/{stream}/effector", s.httpStatus)
 	mux.HandleFunc("POST /receipts/{stream}/{adapter}", s.httpReceipt)
+	s.orderRoutes(mux)
 }
 
 func (s *Service) httpStream(w http.ResponseWriter, r *http.Request) (string, *stream) {

@@ -54,6 +54,7 @@ type Service struct {
 	leases    *leases.Holder
 	metrics   *metrics
 	providers *providers
+	desk      desk
 	tasks     sync.WaitGroup
 
 	mu      sync.Mutex
@@ -90,7 +91,7 @@ func New(cfg Config) (*Service, error) {
 		return nil, fmt.Errorf("effector: %w", err)
 	}
 	limits := sendlimit.NewGroup(cfg.Clock)
-	s := &Service{cfg: cfg, streams: map[string]*stream{}, leases: holder, providers: &providers{
+	s := &Service{cfg: cfg, streams: map[string]*stream{}, leases: holder, desk: newDesk(), providers: &providers{
 		make:   func(doc *policy.Adapter) (adapter.Adapter, error) { return adapters.New(doc, cfg.Adapters) },
 		limits: limits, all: map[string]*provider{},
 	}}

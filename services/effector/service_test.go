@@ -32,12 +32,15 @@ type process struct {
 	stop     func()
 }
 
-func (w *world) process(dir string) *process {
+func (w *world) process(dir string) *process { return w.member(dir, "i-"+w.name) }
+
+// member is a process beside others, which share the partitions.
+func (w *world) member(dir, instance string) *process {
 	w.t.Helper()
 	p := &process{registry: prometheus.NewRegistry()}
 	var err error
 	p.Service, err = New(Config{
-		Conn: w.conn, Dir: dir, Instance: "i-" + w.name, Log: zerolog.Nop(), Registry: p.registry,
+		Conn: w.conn, Dir: dir, Instance: instance, Log: zerolog.Nop(), Registry: p.registry,
 		LeaseTTL: 300 * time.Millisecond, AskFirst: 50 * time.Millisecond, AskMost: time.Second,
 	})
 	must(w.t, err)

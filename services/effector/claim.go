@@ -260,9 +260,11 @@ func recovered(e dispatchfile.Entry, id effect.Identity, covered *revision.Windo
 }
 
 // recoverLost makes the record of an effect whose attempt only the dispatch file knows,
-// now that a revision says which effect it is.
-func (o *owner) recoverLost(d *draft, p *ruled, e dispatchfile.Entry, id effect.Identity, covered *revision.Window) (*effect.Record, error) {
-	next, why, err := d.decide(nil, recovered(e, id, covered, p.provider.caps))
+// now that a revision says which effect it is, and perhaps what was sent.
+func (o *owner) recoverLost(d *draft, p *ruled, e dispatchfile.Entry, id effect.Identity, covered *revision.Window, j *ledger.Judgement) (*effect.Record, error) {
+	lost := recovered(e, id, covered, p.provider.caps)
+	lost.Judgement = j
+	next, why, err := d.decide(nil, lost)
 	if err != nil {
 		return nil, err
 	}

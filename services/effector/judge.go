@@ -117,7 +117,7 @@ func (o *owner) judgeAs(ctx context.Context, d *draft, p *ruled, f *feed, in inc
 	}
 	if r == nil && j.Holds {
 		if lost, found := o.lost[key]; found {
-			if r, err = o.recoverLost(d, p, lost, id, covered); err != nil {
+			if r, err = o.recoverLost(d, p, lost, id, covered, &j); err != nil {
 				return nil, err
 			}
 		}

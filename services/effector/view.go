@@ -211,6 +211,9 @@ func (f *folding) run(tx *checkpoint.Tx, entries []*journal.Entry) (err error) {
 
 // take folds one entry and tells whether the state beside the effects changed.
 func (f *folding) take(e *journal.Entry) (said bool, err error) {
+	if next := f.place.Seq + 1; e.Seq != next { // it may have been a pause, or an outcome
+		return false, damagef("stream %s: sequence %d follows %d, and what stood between is lost; restore the stream from a backup", f.place.Stream, e.Seq, next-1)
+	}
 	if e.Commit != nil {
 		if err := f.chain(e); err != nil {
 			return false, err

@@ -404,6 +404,18 @@ func TestAnAttemptThatTheJournalLost(t *testing.T) {
 	late := ledger.Answer{Attempt: 3, Class: effect.Executed, Evidence: proof()}
 	wantState(t, must(t, r, late, t0), effect.Acked)
 
+	// A revision that gives the bytes of the file's digest says what was sent.
+	named, j := lost, judged(5, 100)
+	named.Digest, named.Judgement = ledger.PayloadDigest(rewardOf().EffectType, &j.Request), &j
+	r = must(t, nil, named, t0)
+	wantState(t, r, effect.Unknown)
+	refused(t, r, judge(judged(5, 100)), t0, ledger.NothingNew)
+	refused(t, r, dispatch(judged(5, 100)), t0.Add(hour), ledger.ScopeUnknown)
+	wantState(t, must(t, r, ledger.Query{Found: 1, Evidence: proof(), Adapter: proven()}, t0), effect.Reconciled)
+	if r = must(t, r, ledger.Query{Found: 1, Evidence: evidence(otherAmount), Adapter: proven()}, t0); r.State != effect.Manual || r.Conflict == "" {
+		t.Errorf("another amount than was sent made it %s, conflict %q", r.State, r.Conflict)
+	}
+
 	foreign := lost
 	foreign.Key = effect.EffectKey{9}
 	refused(t, in(t, effect.Prepared), foreign, t0, ledger.KeyOfAnother)

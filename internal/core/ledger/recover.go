@@ -16,6 +16,11 @@ type Recover struct {
 	Epoch    uint64
 	Digest   revision.Digest
 	Adapter  Adapter // for its timeout
+
+	// Judgement is like Identity: what a revision makes of the key. Where it gives the
+	// bytes that the file has the digest of, it is known what was sent, and the provider
+	// can be asked for it.
+	Judgement *Judgement
 }
 
 func (Recover) actor() effect.Actor { return effect.Effector }
@@ -48,6 +53,9 @@ func recoverAttempt(c *change, e Recover) {
 	next := c.next
 	if c.r.State == effect.None {
 		next.Key, next.Identity, next.Covered = e.Key, e.Identity, copied(e.Covered)
+		if j := e.Judgement; j != nil && j.Holds && PayloadDigest(e.Identity.EffectType, &j.Request) == e.Digest {
+			bind(next, j)
+		}
 	}
 	end(next, 0, "", c.now)
 	next.Attempts = append(next.Attempts, effect.Attempt{

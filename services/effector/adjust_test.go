@@ -336,3 +336,41 @@ func TestAThrottledCompensationThatIsRightAgainIsWithdrawn(t *testing.T) {
 	w.await(key, effect.Acked)
 	w.executed(first, 0)
 }
+
+func TestASwitchOfGenerationsHoldsWhatItAdjusts(t *testing.T) {
+	w := newWorld(t, correcting("adjust", "correction.delta"))
+	const kind = "apiVersion: tidemark/v1\nkind: StreamTimePolicy"
+	_, text, _ := strings.Cut(documents, kind)
+	text, _, _ = strings.Cut(text, "---\n")
+	w.apply(testContext(t), strings.NewReplacer("NAME", w.name, "WINDOW", "{tumbling: 1h, zone: UTC}", "generation: 1", "generation: 2").Replace(kind+text))
+	w.node(t.TempDir()).start()
+	w.sold("eu-west", 0, 250)
+	w.sold("eu-east", 0, 250)
+	west, east := w.keyOf("eu-west", 0), w.keyOf("eu-east", 0)
+	w.await(west, effect.Acked)
+	w.await(east, effect.Acked)
+	pending := ledger.CorrectionKey(effect.Adjust, east, 1)
+	w.gate(effectlog.Global, true)
+	w.sold("eu-east", 0, 300)
+	w.await(pending, effect.Prepared)
+
+	b := w.generation(2, 0) // another sum of one, and nothing of the other
+	b.accept(b.next("eu-west", hourOf(0), 270, nil))
+	alias := effectlog.Alias{Job: "hourly", Epoch: 9, Canonical: 1, Switching: true}
+	w.control(effectlog.Control{Alias: &alias})
+	alias.Epoch, alias.Canonical, alias.Switching = 10, 2, false
+	w.control(effectlog.Control{Alias: &alias})
+	first := ledger.CorrectionKey(effect.Adjust, west, 1)
+	held := w.await(first, effect.Held)
+	if held.Airlock != ledger.LockSwitch || held.Request.Expect.Amount != "20.00" {
+		t.Errorf("held by %q with %s", held.Airlock, held.Request.Expect.Amount)
+	}
+	w.gate(effectlog.Global, false)
+	w.await(pending, effect.Held) // the canonical generation does not have its window
+	if done := w.approve(first); done.Refusal != "" {
+		t.Fatalf("approving: %s", done.Refusal)
+	}
+	w.await(west, effect.Compensated)
+	w.executed(first, 1)
+	w.executed(pending, 0)
+}

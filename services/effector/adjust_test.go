@@ -374,3 +374,30 @@ func TestASwitchOfGenerationsHoldsWhatItAdjusts(t *testing.T) {
 	w.executed(first, 1)
 	w.executed(pending, 0)
 }
+
+func TestSessionsThatRanAndMergeAddUp(t *testing.T) {
+	o := correcting("adjust", "correction.delta")
+	o.window = "{session: 11m, rule: gap-11-v2}"
+	w := newWorld(t, o)
+	w.node(t.TempDir()).start()
+	a := w.generation(1, 0)
+	first, second, whole := session(0, 20), session(30, 50), session(0, 50)
+	a.accept(a.next("eu-west", first, 250, sessionOf))
+	one := w.keyOfWindow("eu-west", first)
+	w.await(one, effect.Acked)
+	a.accept(a.next("eu-west", second, 300, sessionOf))
+	two := w.keyOfWindow("eu-west", second)
+	w.await(two, effect.Acked)
+
+	to := a.next("eu-west", whole, 550, sessionOf)
+	gone := []*revision.Revision{a.retract("eu-west", first, to.ProjectionID), a.retract("eu-west", second, to.ProjectionID)}
+	for _, r := range gone {
+		to.Supersedes = append(to.Supersedes, revision.Supersession{ProjectionID: r.ProjectionID, Revision: r.Revision})
+	}
+	a.accept(gone[0], gone[1], to)
+	w.await(one, effect.Compensated)
+	w.await(two, effect.Compensated)
+	if one, two := w.sentSum(one, 1), w.sentSum(two, 1); one != 55000 || two != 0 {
+		t.Errorf("%d stands outside for the effect that stands and %d for the one that merged, want 550.00 and nothing", one, two)
+	}
+}

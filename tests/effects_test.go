@@ -310,6 +310,7 @@ func effectsUnderFaults(t *testing.T, n, rounds int, seed uint64, promises strin
 	perSecond := max(50, n/60) // slow enough for kills to fall into the middle of it
 	e := startEffects(t, promises+rate(perSecond), append([]string{"--mode", faultMix, "--seed", fmt.Sprint(seed)}, flags...)...)
 	e.grant(n, "--finish")
+	e.provider.await("the first request comes", func() bool { return e.provider.requests() > 0 })
 	e.killEffector(rounds, rand.New(rand.NewPCG(seed, 1)))
 	e.settle(n, time.Minute+time.Duration(n)*50*time.Millisecond)
 	e.provider.await("no request is held", func() bool {

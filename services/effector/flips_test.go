@@ -84,7 +84,6 @@ func TestAnApprovalOutlivesRevisionsThatChangeNothing(t *testing.T) {
 		if done.Refusal != "" {
 			t.Fatalf("approving: %s", done.Refusal)
 		}
-		w.await(key, effect.Prepared)
 	}
 	w.sold("eu-west", 0, 2500)
 	w.sold("eu-west", 1, 2500)

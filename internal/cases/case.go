@@ -7,6 +7,7 @@
 package cases
 
 import (
+	"errors"
 	"bytes"
 	"fmt"
 	"os"
@@ -112,7 +113,7 @@ func Parse(file string, src []byte) (cases []*Case, findings []policy.Finding) {
 		if m, ok := body.(*ast.MappingNode); ok && len(m.Values) > 0 {
 			c.Line = m.Values[0].Key.GetToken().Position.Line
 		}
-		if err := yaml.NodeToValue(body, c, yaml.Strict()); err != nil {
+		if err := decode(body, c); err != nil {
 			refuse(max(lineOf(err), c.Line), "bad-case", "%s; `tidemark schema %s` says what may stand here", firstLine(err), Kind)
 			continue
 		}
@@ -129,6 +130,17 @@ func Parse(file string, src []byte) (cases []*Case, findings []policy.Finding) {
 		refuse(1, "no-document", "the file holds no case; `tidemark create %s` writes one", Kind)
 	}
 	return cases, findings
+}
+
+// decode reads a case. The decoder panics on some malformed documents, such as a tag
+// without a value; that too is an error of the document.
+func decode(body ast.Node, c *Case) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("this cannot be read; tags (!name) are not used here")
+		}
+	}()
+	return yaml.NodeToValue(body, c, yaml.Strict())
 }
 
 // parseYAML answers the documents of a text. The parser has been seen to panic on

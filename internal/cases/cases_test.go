@@ -173,6 +173,8 @@ func TestExamplesPass(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("kind: TestCase\nname: a\n" + documents + "steps:\n  - send: {source: till, events: [{id: a, shop: n, at: \"2026-01-01T09:30:00Z\", amount: 1}]}\n")
 	f.Add("kind: TestCase\nsteps: [&a *a]\n")
+	f.Add("kind: TestCase\nsteps: !![!!n")
+	f.Add("kind: TestCase\nsteps: !0 ")
 	f.Fuzz(func(t *testing.T, text string) {
 		found, bad := Parse("case.yaml", []byte(text))
 		if len(found)+len(bad) == 0 {

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	effectsCount  = flag.Int("effects.count", 10_000, "effects of each part of TestTenThousandEffectsUnderKills")
-	effectsRounds = flag.Int("effects.rounds", 60, "kills of each part of TestTenThousandEffectsUnderKills")
+	effectsCount  = flag.Int("effects.count", 3_400, "effects of each of the three parts of TestTenThousandEffectsUnderKills")
+	effectsRounds = flag.Int("effects.rounds", 40, "kills of each part of TestTenThousandEffectsUnderKills")
 	effectsSeed   = flag.Uint64("effects.seed", 0, "seed of TestTenThousandEffectsUnderKills; 0 = another one each time")
 )
 

@@ -1,9 +1,7 @@
 package effectlog
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -64,13 +62,13 @@ func DecodeForeign(data []byte) (Foreign, error) {
 	case err != nil:
 	case schema == ControlSchema:
 		f.Control = new(Control)
-		err = decode(schema, data, f.Control, f.Control.Validate)
+		err = envelope.DecodeForm(schema, data, MaxSize, f.Control, f.Control.Validate)
 	case schema == CommandSchema:
 		f.Command = new(Command)
-		err = decode(schema, data, f.Command, f.Command.Validate)
+		err = envelope.DecodeForm(schema, data, MaxSize, f.Command, f.Command.Validate)
 	case schema == EvidenceSchema:
 		f.Evidence = new(Evidence)
-		err = decode(schema, data, f.Evidence, f.Evidence.Validate)
+		err = envelope.DecodeForm(schema, data, MaxSize, f.Evidence, f.Evidence.Validate)
 	default:
 		err = fmt.Errorf("schema %.64q: want %s, %s or %s", schema, ControlSchema, CommandSchema, EvidenceSchema)
 	}
@@ -97,7 +95,7 @@ func DecodeOwned(data []byte) (Owned, error) {
 		o.Effect, err = effect.Decode(data)
 	case schema == DoneSchema:
 		o.Done = new(Done)
-		err = decode(schema, data, o.Done, o.Done.Validate)
+		err = envelope.DecodeForm(schema, data, MaxSize, o.Done, o.Done.Validate)
 	default:
 		err = fmt.Errorf("schema %.64q: want %s or %s", schema, effect.Schema, DoneSchema)
 	}
@@ -113,7 +111,7 @@ func schemaOf(data []byte) (string, error) {
 		Schema string `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return "", fmt.Errorf("no JSON object with a schema: %w", withoutValue(err))
+		return "", fmt.Errorf("no JSON object with a schema: %w", envelope.WithoutValue(err))
 	}
 	return head.Schema, nil
 }
@@ -122,68 +120,11 @@ func encode(schema string, v any, validate func() error) ([]byte, error) {
 	if err := validate(); err != nil {
 		return nil, err
 	}
-	data, err := marshal(schema, v)
+	data, err := envelope.EncodeForm(schema, v)
 	if err == nil && len(data) > MaxSize {
 		return nil, fmt.Errorf("%s: %d bytes, more than the %d that one may have", schema, len(data), MaxSize)
 	}
 	return data, err
-}
-
-// marshal writes v without escaping what only HTML needs escaped.
-func marshal(schema string, v any) ([]byte, error) {
-	var out bytes.Buffer
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, fmt.Errorf("%s: %w", schema, err)
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'}), nil
-}
-
-// decode fills v and checks that data is what marshal writes of it, member order and white
-// space aside. That one comparison finds whatever encoding/json lets pass: names in
-// another case, missing members, another text of the same time or number.
-func decode(schema string, data []byte, v any, validate func() error) error {
-	if len(data) > MaxSize {
-		return fmt.Errorf("%s: %d bytes, more than the %d that one may have", schema, len(data), MaxSize)
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return fmt.Errorf("%s: %w", schema, withoutValue(err))
-	}
-	if err := validate(); err != nil {
-		return err
-	}
-	again, err := marshal(schema, v)
-	if err != nil {
-		return err
-	}
-	// What marshal wrote, byte for byte, needs no second look; journals hold little else.
-	if bytes.Equal(data, again) {
-		return nil
-	}
-	given, err := envelope.Canonical(nil, data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", schema, err)
-	}
-	own, err := envelope.Canonical(nil, again)
-	if err != nil {
-		return fmt.Errorf("%s: %w", schema, err)
-	}
-	if !bytes.Equal(given, own) {
-		return fmt.Errorf("%s: not in its one form: a member is missing, empty, or written in another way (case of a name, form of a time or number)", schema)
-	}
-	return nil
-}
-
-// withoutValue takes the offending value out of an error of encoding/json.
-func withoutValue(err error) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) {
-		return fmt.Errorf("member %s at byte %d is no %s", wrong.Field, wrong.Offset, wrong.Type)
-	}
-	return err
 }
 
 // isToken tells whether s is made of A-Z a-z 0-9 _ - alone.

@@ -221,6 +221,7 @@ func settled(s effect.State) bool {
 // settle waits until n effects are settled.
 func (e *effects) settle(n int, within time.Duration) {
 	e.t.Helper()
+	// Between two looks, longer for more effects: a look reads every history.
 	for end := time.Now().Add(within); ; time.Sleep(min(time.Duration(n), 2000) * time.Millisecond) {
 		states, done := e.states(), 0
 		for state, count := range states {

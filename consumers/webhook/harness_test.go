@@ -76,7 +76,7 @@ func eventually(t testing.TB, check func() string) {
 		if time.Now().After(deadline) {
 			t.Fatal(problem)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // between two looks
 	}
 }
 

@@ -233,7 +233,7 @@ func eventually(t testing.TB, check func() string) {
 		if time.Now().After(deadline) {
 			t.Fatal(problem)
 		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // between two looks
 	}
 }
 
